@@ -1,0 +1,177 @@
+// Package apitype holds the types of the public HTTP API: what the server answers (httpapi), what the Go client reads (client),
+// and what api/openapi.json is made of. JSON is camelCase; a user's value is the JSON that it is, absent for undefined.
+package apitype
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Time is an instant: RFC 3339, UTC, milliseconds.
+type Time struct{ time.Time }
+
+// At makes a Time; nil for the zero time.
+func At(t time.Time) *Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &Time{t.UTC()}
+}
+
+// MarshalJSON writes milliseconds, also where they are zero.
+func (t Time) MarshalJSON() ([]byte, error) {
+	return []byte(t.UTC().Format(`"2006-01-02T15:04:05.000Z"`)), nil
+}
+
+// Run is a run.
+type Run struct {
+	ID                string          `json:"id" doc:"run_… (a TypeID: ids sort by time)"`
+	Workflow          string          `json:"workflow"`
+	App               string          `json:"app"`
+	Status            string          `json:"status" enum:"queued,running,waiting,completed,failed,cancelled,skipped"`
+	Payload           json.RawMessage `json:"payload,omitempty" doc:"what the run was started with; absent for undefined"`
+	Output            json.RawMessage `json:"output,omitempty" doc:"what the workflow returned; null until it has completed, absent for undefined"`
+	Error             *Error          `json:"error" doc:"why it failed; null unless it did"`
+	Event             *string         `json:"event" doc:"the name of the event that started it"`
+	EventID           *string         `json:"eventId" doc:"the id of the event that started it"`
+	Key               *string         `json:"key" doc:"the run key"`
+	ReplayOf          *string         `json:"replayOf" doc:"the run that this one replays"`
+	Attempt           int             `json:"attempt" doc:"the try of the code outside steps, counted since the last saved step"`
+	CreatedAt         *Time           `json:"createdAt"`
+	StartedAt         *Time           `json:"startedAt" doc:"when it was first called"`
+	EndedAt           *Time           `json:"endedAt"`
+	CancelRequestedAt *Time           `json:"cancelRequestedAt"`
+	WaitingFor        *WaitingFor     `json:"waitingFor" doc:"why it does not go on, and when it is looked at next"`
+}
+
+// WaitingFor says why a run does not go on.
+type WaitingFor struct {
+	Reason string `json:"reason"`
+	NextAt *Time  `json:"nextAt"`
+}
+
+// Error is what user code threw, or what Nelkap says in its place.
+type Error struct {
+	Name    string          `json:"name"`
+	Message string          `json:"message"`
+	Stack   string          `json:"stack,omitempty"`
+	Cause   *Error          `json:"cause,omitempty"`
+	Fields  json.RawMessage `json:"fields,omitempty" doc:"the error's own fields"`
+}
+
+// StartedRun is a run that was asked for.
+type StartedRun struct {
+	Run
+	Created        bool `json:"created" doc:"false: the key, or the id, had this run already"`
+	PayloadDiffers bool `json:"payloadDiffers,omitempty" doc:"true: it was started with another payload"`
+}
+
+// Step is a step of a run.
+type Step struct {
+	Entry    *int64          `json:"entry" doc:"its number in the run's history; null until it is saved"`
+	Name     string          `json:"name"`
+	Number   int             `json:"number" doc:"the count of that name in the run"`
+	Kind     string          `json:"kind" enum:"run"`
+	Status   string          `json:"status" enum:"running,retrying,completed,failed"`
+	Output   json.RawMessage `json:"output,omitempty"`
+	Error    *Error          `json:"error"`
+	Attempts []Attempt       `json:"attempts"`
+}
+
+// Attempt is one try of a step.
+type Attempt struct {
+	StartedAt *Time  `json:"startedAt"`
+	EndedAt   *Time  `json:"endedAt"`
+	Error     *Error `json:"error"`
+}
+
+// Event is a stored event.
+type Event struct {
+	ID        string          `json:"id"`
+	Event     string          `json:"event" doc:"its name"`
+	Payload   json.RawMessage `json:"payload,omitempty"`
+	CreatedAt *Time           `json:"createdAt"`
+	Runs      int             `json:"runs" doc:"how many runs it started"`
+}
+
+// EmittedEvent is an event that was emitted.
+type EmittedEvent struct {
+	Event
+	Created        bool `json:"created" doc:"false: the id had this event already"`
+	PayloadDiffers bool `json:"payloadDiffers,omitempty" doc:"true: it was emitted with another payload"`
+}
+
+// App is an app, or an address at which one is expected.
+type App struct {
+	Name        *string    `json:"name" doc:"null until the address has answered"`
+	URL         string     `json:"url"`
+	Status      string     `json:"status" enum:"ready,unusable"`
+	Reason      *string    `json:"reason" doc:"why it can't be used now"`
+	NextLookAt  *Time      `json:"nextLookAt"`
+	SeenAt      *Time      `json:"seenAt" doc:"when its manifest last changed"`
+	SDK         *SDK       `json:"sdk"`
+	Concurrency int        `json:"concurrency" doc:"how many calls it gets at once"`
+	Workflows   []Workflow `json:"workflows"`
+	Problems    []string   `json:"problems" doc:"what its manifest asks for and this server can't do"`
+}
+
+// SDK is the library that an app uses.
+type SDK struct {
+	Language string `json:"language"`
+	Version  string `json:"version"`
+}
+
+// Workflow is a workflow of an app.
+type Workflow struct {
+	Name      string    `json:"name"`
+	App       string    `json:"app"`
+	Triggers  []Trigger `json:"triggers"`
+	Retries   *int      `json:"retries" doc:"tries after the first, of its steps and its own code; null: the SDK's default"`
+	TimeoutMs *int64    `json:"timeoutMs"`
+	LeaseMs   *int64    `json:"leaseMs"`
+	GoneSince *Time     `json:"goneSince" doc:"since when the app lacks it; it still starts for a while"`
+}
+
+// Trigger is what starts a workflow.
+type Trigger struct {
+	Event    string `json:"event,omitempty"`
+	Webhook  string `json:"webhook,omitempty"`
+	Schedule string `json:"schedule,omitempty"`
+	Timezone string `json:"timezone,omitempty"`
+	CatchUp  string `json:"catchUp,omitempty"`
+	If       string `json:"if,omitempty"`
+}
+
+// List is a page of a list.
+type List[T any] struct {
+	Data       []T     `json:"data"`
+	NextCursor *string `json:"nextCursor" doc:"where the next page begins; null on the last"`
+}
+
+// Problem is an error, by RFC 9457.
+//
+//nolint:errname // RFC 9457's word, which clients know.
+type Problem struct {
+	Type      string          `json:"type" doc:"a page about the code"`
+	Title     string          `json:"title"`
+	Status    int             `json:"status"`
+	Code      string          `json:"code" doc:"stable, for programs"`
+	Detail    string          `json:"detail" doc:"what happened and what to do"`
+	RequestID string          `json:"requestId"`
+	Errors    []ProblemDetail `json:"errors,omitempty" doc:"where in the request"`
+}
+
+// ProblemDetail is one thing that is wrong with a request.
+type ProblemDetail struct {
+	Location string `json:"location,omitempty"`
+	Message  string `json:"message"`
+}
+
+// Error makes Problem an error; its text is the detail.
+func (p *Problem) Error() string { return p.Detail }
+
+// GetStatus is the HTTP status.
+func (p *Problem) GetStatus() int { return p.Status }
+
+// ContentType is RFC 9457's.
+func (p *Problem) ContentType(string) string { return "application/problem+json" }

@@ -1,0 +1,185 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/apitype"
+	"github.com/nelkap/nelkap/internal/id"
+)
+
+// StartRun asks for a run. An ID is drawn where none is given.
+type StartRun struct {
+	Workflow string          `json:"workflow"`
+	Payload  json.RawMessage `json:"payload,omitempty"` // nil: undefined
+	App      string          `json:"app,omitempty"`
+	Key      string          `json:"key,omitempty"`
+	KeyForMs int64           `json:"keyForMs,omitempty"`
+	ID       string          `json:"id,omitempty"`
+}
+
+// Event is an event to be emitted. An ID is drawn where none is given.
+type Event struct {
+	Event   string          `json:"event"`
+	Payload json.RawMessage `json:"payload,omitempty"`
+	ID      string          `json:"id,omitempty"`
+}
+
+// Page says which page of a list is asked for. The zero value is the first, as long as the server gives it.
+type Page struct {
+	Limit  int
+	Cursor string
+}
+
+func (p Page) query() url.Values {
+	query := url.Values{}
+	if p.Limit > 0 {
+		query.Set("limit", strconv.Itoa(p.Limit))
+	}
+	set(query, "cursor", p.Cursor)
+	return query
+}
+
+func set(query url.Values, name, value string) {
+	if value != "" {
+		query.Set(name, value)
+	}
+}
+
+// RunQuery selects runs. Empty fields select all.
+type RunQuery struct {
+	Page
+	Status, Workflow, App, Key string
+}
+
+// StartRun starts a run, or answers the one that its key or id started before. It is durable on return.
+func (c *Client) StartRun(ctx context.Context, r StartRun) (apitype.StartedRun, error) {
+	if r.ID == "" {
+		r.ID = id.New(id.Run)
+	}
+	var out apitype.StartedRun
+	err := c.ask(ctx, request{method: http.MethodPost, path: "/v1/runs", body: r}, &out)
+	return out, err
+}
+
+// Run reads a run; with wait it first waits so long, at most 30 s, for the run to end.
+func (c *Client) Run(ctx context.Context, runID string, wait time.Duration) (apitype.Run, error) {
+	wait = min(wait, waitMax)
+	query := url.Values{}
+	if wait > 0 {
+		query.Set("waitMs", strconv.FormatInt(wait.Milliseconds(), 10))
+	}
+	var out apitype.Run
+	err := c.ask(ctx, request{method: http.MethodGet, path: "/v1/runs/" + url.PathEscape(runID), query: query, wait: wait}, &out)
+	return out, err
+}
+
+// Runs lists runs, newest first.
+func (c *Client) Runs(ctx context.Context, q RunQuery) (apitype.List[apitype.Run], error) {
+	query := q.query()
+	set(query, "status", q.Status)
+	set(query, "workflow", q.Workflow)
+	set(query, "app", q.App)
+	set(query, "key", q.Key)
+	var out apitype.List[apitype.Run]
+	err := c.ask(ctx, request{method: http.MethodGet, path: "/v1/runs", query: query}, &out)
+	return out, err
+}
+
+// Steps lists a run's steps in the order in which they were saved.
+func (c *Client) Steps(ctx context.Context, runID string, p Page) (apitype.List[apitype.Step], error) {
+	var out apitype.List[apitype.Step]
+	err := c.ask(ctx, request{method: http.MethodGet, path: "/v1/runs/" + url.PathEscape(runID) + "/steps", query: p.query()}, &out)
+	return out, err
+}
+
+// Replay starts a new run with the same workflow and payload.
+func (c *Client) Replay(ctx context.Context, runID string) (apitype.StartedRun, error) {
+	body := struct {
+		ID string `json:"id"`
+	}{id.New(id.Run)}
+	var out apitype.StartedRun
+	err := c.ask(ctx, request{method: http.MethodPost, path: "/v1/runs/" + url.PathEscape(runID) + "/replay", body: body}, &out)
+	return out, err
+}
+
+// Cancel asks a run to end. Asked again, it changes nothing.
+func (c *Client) Cancel(ctx context.Context, runID string) (apitype.Run, error) {
+	var out apitype.Run
+	err := c.ask(ctx, request{method: http.MethodPost, path: "/v1/runs/" + url.PathEscape(runID) + "/cancel"}, &out)
+	return out, err
+}
+
+// Emit emits an event.
+func (c *Client) Emit(ctx context.Context, e Event) (apitype.EmittedEvent, error) {
+	if e.ID == "" {
+		e.ID = id.New(id.Event)
+	}
+	var out apitype.EmittedEvent
+	err := c.ask(ctx, request{method: http.MethodPost, path: "/v1/events", body: e}, &out)
+	return out, err
+}
+
+// EmitAll emits several events, all or none.
+func (c *Client) EmitAll(ctx context.Context, events []Event) ([]apitype.EmittedEvent, error) {
+	drawn := make([]Event, len(events))
+	for i, e := range events {
+		if e.ID == "" {
+			e.ID = id.New(id.Event)
+		}
+		drawn[i] = e
+	}
+	var out []apitype.EmittedEvent
+	err := c.ask(ctx, request{method: http.MethodPost, path: "/v1/events", body: drawn}, &out)
+	return out, err
+}
+
+// Events lists events, newest first; name selects those of one name, and may be empty.
+func (c *Client) Events(ctx context.Context, name string, p Page) (apitype.List[apitype.Event], error) {
+	query := p.query()
+	set(query, "event", name)
+	var out apitype.List[apitype.Event]
+	err := c.ask(ctx, request{method: http.MethodGet, path: "/v1/events", query: query}, &out)
+	return out, err
+}
+
+// Apps lists apps, and the addresses at which one is expected.
+func (c *Client) Apps(ctx context.Context) (apitype.List[apitype.App], error) {
+	var out apitype.List[apitype.App]
+	err := c.ask(ctx, request{method: http.MethodGet, path: "/v1/apps"}, &out)
+	return out, err
+}
+
+// PutApp registers the app at an address, or reads its manifest again now. concurrency is how many calls it gets at once; zero
+// leaves it as it is.
+func (c *Client) PutApp(ctx context.Context, address string, concurrency int) (apitype.App, error) {
+	body := struct {
+		URL         string `json:"url"`
+		Concurrency int    `json:"concurrency,omitempty"`
+	}{address, concurrency}
+	var out apitype.App
+	err := c.ask(ctx, request{method: http.MethodPut, path: "/v1/apps", body: body}, &out)
+	return out, err
+}
+
+// Workflows lists workflows; app selects those of one app, and may be empty.
+func (c *Client) Workflows(ctx context.Context, app string) (apitype.List[apitype.Workflow], error) {
+	query := url.Values{}
+	set(query, "app", app)
+	var out apitype.List[apitype.Workflow]
+	err := c.ask(ctx, request{method: http.MethodGet, path: "/v1/workflows", query: query}, &out)
+	return out, err
+}
+
+// Ready tells whether the server takes requests, and which version it is.
+func (c *Client) Ready(ctx context.Context) (version string, err error) {
+	var out struct {
+		Version string `json:"version"`
+	}
+	err = c.ask(ctx, request{method: http.MethodGet, path: "/readyz"}, &out)
+	return out.Version, err
+}

@@ -1,0 +1,128 @@
+// Package config is the one table of what can be set: flags, help texts, the settings page and the check for misspelt variables all
+// come from Table. It reads and checks the settings of a server and of the commands that ask one; it opens nothing and starts
+// nothing. cmd/nelkap calls it.
+//
+// Keys come from variables alone, never from flags, which other users of a machine can read. They are never printed: no error
+// of this package shows one.
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Use is what a setting is for.
+type Use string
+
+// The uses.
+const (
+	Dev    Use = "dev"
+	Serve  Use = "serve"
+	Client Use = "client" // every command that asks a server
+	SDK    Use = "sdk"    // read by apps, not here
+)
+
+// The settings' defaults.
+const (
+	AddrStd        = "127.0.0.1:6355"
+	DevDataStd     = ".nelkap"
+	LeaseStd       = 5 * time.Minute
+	LeaseMin       = 5 * time.Second
+	ConcurrencyStd = 100
+	concurrencyMax = 10_000
+)
+
+// The variables, and the most used of the flags, by name.
+const (
+	VariableURL             = "NELKAP_URL"
+	VariableAPIKey          = "NELKAP_API_KEY"
+	VariableSigningKey      = "NELKAP_SIGNING_KEY"
+	VariableSigningKeyOlder = "NELKAP_SIGNING_KEY_PREVIOUS"
+	variablePrefix          = "NELKAP_"
+)
+
+// Setting is one row of the table.
+type Setting struct {
+	Flag     string // without its dashes; empty where a variable alone sets it
+	Variable string // empty where a flag alone sets it
+	Default  string
+	Unit     string
+	Uses     []Use
+	Meaning  string // for the flag's help, and the settings page
+}
+
+// Table is everything that can be set.
+var Table = []Setting{
+	{Flag: "addr", Default: AddrStd, Unit: "host:port", Uses: []Use{Dev, Serve}, Meaning: "where the server listens; dev listens on loopback alone"},
+	{Flag: "data", Default: DevDataStd + " (dev)", Unit: "directory", Uses: []Use{Dev, Serve}, Meaning: "where the data is kept; one server at a time uses a directory"},
+	{Flag: "store", Unit: "directory or postgres://…", Uses: []Use{Serve}, Meaning: "where the data is kept; wins over --data; Postgres comes with a later version"},
+	{Flag: "memory", Default: "false", Uses: []Use{Dev, Serve}, Meaning: "keep the data in memory, and lose it on exit"},
+	{Flag: "app", Unit: "URL, repeatable", Uses: []Use{Dev, Serve}, Meaning: "an app, where it answers, such as http://127.0.0.1:3000/api/nelkap; it may be at a private address; dev scans no ports then"},
+	{Flag: "lease", Default: "5m", Unit: "duration, at least 5s", Uses: []Use{Dev, Serve}, Meaning: "how long a call that says nothing keeps its run, before the run is picked up; a workflow may set its own"},
+	{Flag: "concurrency", Default: "100", Unit: "calls, 1 to 10000", Uses: []Use{Dev, Serve}, Meaning: "how many calls an app gets at once, unless it was registered with another number"},
+	{Flag: "url", Variable: VariableURL, Default: "http://" + AddrStd, Unit: "URL", Uses: []Use{Client}, Meaning: "where the server is"},
+	{Variable: VariableURL, Default: "http://, then --addr", Unit: "URL", Uses: []Use{Dev, Serve}, Meaning: "the server's public address, which apps save at; dev takes only one of this machine"},
+	{Variable: VariableAPIKey, Unit: "text of 32 characters or more", Uses: []Use{Serve, Client, SDK}, Meaning: "the API key: serve accepts it, and commands and apps send it"},
+	{Variable: VariableSigningKey, Unit: "whsec_ and base64, or text of 32 bytes or more", Uses: []Use{Dev, Serve, SDK}, Meaning: "signs the server's calls to apps; serve needs it, dev signs only where it is set"},
+	{Variable: VariableSigningKeyOlder, Unit: "as above", Uses: []Use{Dev, Serve, SDK}, Meaning: "the key before, while apps change to the new one: calls are signed with both"},
+	{Variable: "NELKAP_APP", Default: "app", Unit: "name", Uses: []Use{SDK}, Meaning: "the app's name, for the default instance"},
+	{Variable: "NELKAP_DEV", Unit: "1", Uses: []Use{SDK}, Meaning: "exactly 1: the app accepts unsigned calls from this machine; ignored while a signing key is set"},
+}
+
+// find gives the row of a flag for a use. A flag without a row is a mistake in the program.
+func find(flag string, use Use) Setting {
+	for _, s := range Table {
+		if s.Flag == flag && slices.Contains(s.Uses, use) {
+			return s
+		}
+	}
+	panic("config: no row for --" + flag)
+}
+
+// help is a flag's help text.
+func help(flag string, use Use) string {
+	s := find(flag, use)
+	text := s.Meaning
+	if s.Variable != "" {
+		text += " (" + s.Variable + ")"
+	}
+	return text
+}
+
+// BindClient adds the flags of commands that ask a server.
+func BindClient(flags *pflag.FlagSet, url *string) {
+	flags.StringVar(url, "url", "", help("url", Client)+` (default "`+find("url", Client).Default+`")`)
+}
+
+// Markdown is the settings page.
+func Markdown() string {
+	var out strings.Builder
+	out.WriteString("# Configuration\n\n<!-- Code generated from internal/config by go generate. DO NOT EDIT. -->\n\n" +
+		"Everything that can be set. Keys come from variables alone, since flags can be read by others on the machine. An unknown\n" +
+		"`NELKAP_…` variable is reported when a server starts. Colour is switched off by `NO_COLOR`.\n\n" +
+		"| flag | variable | for | default | unit | meaning |\n| - | - | - | - | - | - |\n")
+	for _, s := range Table {
+		flag := ""
+		if s.Flag != "" {
+			flag = "`--" + s.Flag + "`"
+		}
+		uses := make([]string, len(s.Uses))
+		for i, u := range s.Uses {
+			uses[i] = string(u)
+		}
+		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s | %s |\n", flag, code(s.Variable), strings.Join(uses, ", "), code(s.Default), s.Unit, s.Meaning)
+	}
+	out.WriteString("\n`dev` and `serve` are the server's commands, `client` is every command that asks a server, `sdk` is read by apps.\n")
+	return out.String()
+}
+
+func code(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "`" + text + "`"
+}

@@ -1,0 +1,259 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/call"
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/wire"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// looksMax bounds how many apps are described at once.
+const looksMax = 8
+
+// ErrAppUnusable: the app that was asked for can't be used; the error says why.
+var ErrAppUnusable = errors.New("the app can't be used")
+
+// AddApp expects an app at an address, as the operator's word: it may be of this machine or of a private network.
+func (e *Engine) AddApp(url string) { e.apps.add(DefaultEnv, url, true) }
+
+func (e *Engine) loadApps(ctx context.Context) error {
+	records, err := e.store.Apps(ctx)
+	if err != nil {
+		return err
+	}
+	for _, record := range records {
+		if err := e.apps.load(record); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runApps looks at apps when it is time (D1).
+func (e *Engine) runApps() {
+	slots := make(chan struct{}, looksMax)
+	for {
+		list, wait := e.apps.due(e.now())
+		for _, s := range list {
+			slots <- struct{}{}
+			e.spawn(func() {
+				defer func() { <-slots }()
+				e.look(s)
+			})
+		}
+		pause(e.ctx, min(wait, e.options.DescribeEvery))
+		if e.ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// look describes the app at an address, and takes over what it says.
+func (e *Engine) look(s *source) {
+	e.apps.mu.Lock()
+	t := call.Target{URL: s.url, Private: s.private}
+	e.apps.mu.Unlock()
+	manifest, outcome := e.caller.Describe(e.ctx, t)
+	if e.ctx.Err() != nil {
+		return
+	}
+	if manifest != nil {
+		if err := e.take(e.ctx, s, manifest, describeOptions{}); err != nil {
+			e.log.Error("an app can't be taken up", "url", s.url, "error", err)
+		}
+		return
+	}
+	e.notDescribed(s, outcome)
+}
+
+func (e *Engine) notDescribed(s *source, o call.Outcome) {
+	e.apps.mu.Lock()
+	s.looking = false
+	if o.Kind == call.Lost || o.Kind == call.Silent || o.Kind == call.Ended {
+		// It may only be busy, or starting again: that ends nothing (C1).
+		s.nextLook = e.now().Add(time.Second)
+		e.apps.mu.Unlock()
+		return
+	}
+	e.apps.mu.Unlock()
+	if e.apps.failed(s, reasonOf(o), e.now(), e.options.Jitter()) {
+		e.log.Warn("an app can't be used", "url", s.url, "why", reasonOf(o))
+	}
+}
+
+func reasonOf(o call.Outcome) string {
+	if o.Detail != "" {
+		return o.Detail
+	}
+	return cmp.Or(o.Reason, o.Kind.String())
+}
+
+// unusable pauses an app as a whole after a call found that it can't be used (C14).
+func (e *Engine) unusable(id appID, o call.Outcome) {
+	s := e.apps.sourceOf(id)
+	if s == nil {
+		return
+	}
+	if e.apps.failed(s, reasonOf(o), e.now(), e.options.Jitter()) {
+		e.log.Warn("an app can't be used; its runs wait", "app", id.name, "url", s.url, "why", reasonOf(o))
+	}
+}
+
+// contacted ends an app's pause: it was heard of (C14).
+func (e *Engine) contacted(id appID) {
+	if !e.apps.answered(id) {
+		return
+	}
+	e.log.Info("the app is heard of again", "app", id.name)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.queue(id).wake()
+}
+
+// take takes over a manifest, durably, and lets waiting runs go on.
+func (e *Engine) take(ctx context.Context, s *source, m *wire.Manifest, o describeOptions) error {
+	o.now, o.every, o.forgetAfter = e.now(), e.options.DescribeEvery, e.options.ForgetAfter
+	e.apps.mu.Lock()
+	fresh, was := !s.answered, s.reason
+	e.apps.mu.Unlock()
+	record, conflict := e.apps.described(s, m, o)
+	if conflict != "" {
+		e.apps.failed(s, conflict, o.now, e.options.Jitter())
+		return errors.New(conflict)
+	}
+	if record != nil {
+		if _, err := e.committer.commit(ctx, store.Change{store.PutApp{App: *record}}); err != nil {
+			return fmt.Errorf("storing app %q: %w", m.App, err)
+		}
+	}
+	if fresh || record != nil || was != "" {
+		e.log.Info("app ready", "app", m.App, "url", s.url, "workflows", len(m.Workflows), "sdk", m.SDK.Language+"/"+m.SDK.Version)
+		for _, p := range problems(*m) {
+			e.log.Warn(p, "app", m.App)
+		}
+		e.mu.Lock()
+		q := e.queue(appID{s.env, m.App})
+		q.more = true
+		q.wake()
+		e.mu.Unlock()
+	}
+	return nil
+}
+
+// AppRequest is what PutApp takes.
+type AppRequest struct {
+	URL         string
+	Concurrency int // zero: as it was, or the server's
+}
+
+// PutApp describes the app at an address at once, and takes it over as it is now: what it no longer has is forgotten (D1). The
+// address must be public unless an operator has named it. ErrAppUnusable says why the app can't be used; nothing changes then.
+func (e *Engine) PutApp(ctx context.Context, env string, r AppRequest, private bool) (AppInfo, error) {
+	e.apps.mu.Lock()
+	s := e.apps.sources[r.URL]
+	if s == nil {
+		s = &source{env: env, url: r.URL, private: private}
+	}
+	t := call.Target{URL: s.url, Private: s.private}
+	e.apps.mu.Unlock()
+	manifest, outcome := e.caller.Describe(ctx, t)
+	if manifest == nil {
+		return AppInfo{}, fmt.Errorf("%w: %s", ErrAppUnusable, reasonOf(outcome))
+	}
+	e.apps.mu.Lock()
+	e.apps.sources[r.URL] = s
+	e.apps.mu.Unlock()
+	if err := e.take(ctx, s, manifest, describeOptions{sync: true, concurrency: r.Concurrency}); err != nil {
+		return AppInfo{}, err
+	}
+	for _, info := range e.Apps(env) {
+		if info.Name == manifest.App {
+			return info, nil
+		}
+	}
+	return AppInfo{}, fmt.Errorf("%w: it changed its name meanwhile; ask again", ErrAppUnusable)
+}
+
+// AppInfo is an app as the API shows it. An address that has not answered yet has no name.
+type AppInfo struct {
+	Name        string
+	URL         string
+	Reason      string    // why it can't be used now; empty if it can
+	NextLookAt  time.Time // when it is looked at again
+	SeenAt      time.Time // zero if it has not answered yet
+	SDK         wire.SDK
+	Concurrency int
+	Workflows   []wire.Workflow
+	Gone        map[string]time.Time
+	Problems    []string
+}
+
+// Apps lists an environment's apps by name, and after them the addresses that have not answered yet.
+func (e *Engine) Apps(env string) []AppInfo {
+	r := e.apps
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := []AppInfo{}
+	for id, a := range r.apps {
+		if id.env == env {
+			list = append(list, AppInfo{
+				Name: id.name, URL: a.source.url, Reason: a.source.reason, NextLookAt: a.source.nextLook, SeenAt: a.record.SeenAt, SDK: a.manifest.SDK,
+				Concurrency: or(a.record.Concurrency, e.options.Concurrency), Workflows: a.manifest.Workflows, Gone: a.record.Gone, Problems: a.problems,
+			})
+		}
+	}
+	for _, s := range r.sources {
+		if s.env == env && s.app == (appID{}) {
+			list = append(list, AppInfo{URL: s.url, Reason: or(s.reason, "it has not answered yet"), NextLookAt: s.nextLook})
+		}
+	}
+	slices.SortFunc(list, func(a, b AppInfo) int {
+		return cmp.Or(-compareBool(a.Name != "", b.Name != ""), cmp.Compare(a.Name, b.Name), cmp.Compare(a.URL, b.URL))
+	})
+	return list
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	default:
+		return -1
+	}
+}
+
+// Waiting says why a run does not go on, and when it is looked at next; nil if it goes on, or has ended (W5).
+type Waiting struct {
+	Reason string
+	NextAt time.Time
+}
+
+// Waiting explains a run that is not being played. A paused app's reason stands on the app, not on each of its runs (C14).
+func (e *Engine) Waiting(run workflow.Run) *Waiting {
+	if run.Status == workflow.Waiting {
+		return &Waiting{Reason: run.Reason, NextAt: run.NextAt}
+	}
+	if run.Status != workflow.Queued {
+		return nil
+	}
+	e.apps.mu.Lock()
+	defer e.apps.mu.Unlock()
+	a := e.apps.apps[appID{run.Env, run.App}]
+	switch {
+	case a == nil:
+		return &Waiting{Reason: fmt.Sprintf("no app %q is known here: start it, or name it with --app URL", run.App), NextAt: e.now().Add(dispatchNet)}
+	case a.source.reason != "":
+		return &Waiting{Reason: fmt.Sprintf("the app %q can't be used: %s", run.App, a.source.reason), NextAt: a.source.nextLook}
+	default:
+		return &Waiting{Reason: fmt.Sprintf("the app %q has all the calls that it takes at once; the oldest run comes next", run.App), NextAt: e.now().Add(dispatchNet)}
+	}
+}

@@ -1,0 +1,172 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/store"
+)
+
+// The committer's bounds.
+const (
+	batchMax   = 512    // changes in one transaction: beyond it a batch's first waits longer than a sync takes
+	waitingMax = 20_000 // changes that wait; above, new runs and events are refused, saves never (N3)
+	retryPause = 250 * time.Millisecond
+	commitMax  = 30 * time.Second // after so long without the store, a change is given back: nothing was acknowledged
+)
+
+// committer is group commit: everything that waits goes into one transaction with one sync. Whoever commits waits for its own
+// result. Saves of calls are never refused for load.
+type committer struct {
+	store store.Store
+	log   *slog.Logger
+	wake  chan struct{} // a hint: something waits
+
+	mu      sync.Mutex
+	waiting []*pending
+	closed  bool
+}
+
+// pending is one change that waits for its commit.
+type pending struct {
+	change store.Change
+	since  time.Time
+	result store.Result
+	err    error
+	done   chan struct{}
+}
+
+func newCommitter(s store.Store, log *slog.Logger) *committer {
+	return &committer{store: s, log: log, wake: make(chan struct{}, 1)}
+}
+
+// full tells whether new work should be refused.
+func (c *committer) full() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.waiting) >= waitingMax
+}
+
+// commit waits until the change is durable, or refused. ctx ends only the waiting: the change may still be written.
+func (c *committer) commit(ctx context.Context, change store.Change) (store.Result, error) {
+	p, err := c.submit(change)
+	if err != nil {
+		return store.Result{}, err
+	}
+	return p.wait(ctx)
+}
+
+// submit puts a change in line.
+func (c *committer) submit(change store.Change) (*pending, error) {
+	p := &pending{change: change, since: time.Now(), done: make(chan struct{})}
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil, ErrStopping
+	}
+	c.waiting = append(c.waiting, p)
+	c.mu.Unlock()
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+	return p, nil
+}
+
+func (p *pending) wait(ctx context.Context) (store.Result, error) {
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		return store.Result{}, ctx.Err()
+	}
+	if p.err != nil {
+		return p.result, p.err
+	}
+	return p.result, p.result.Err
+}
+
+// run commits until ctx ends, then what is left.
+func (c *committer) run(ctx context.Context) {
+	for {
+		batch := c.take()
+		if len(batch) > 0 {
+			c.commitBatch(ctx, batch)
+			continue
+		}
+		select {
+		case <-c.wake:
+		case <-ctx.Done():
+			c.mu.Lock()
+			c.closed = true
+			c.mu.Unlock()
+			c.commitBatch(ctx, c.take())
+			return
+		}
+	}
+}
+
+func (c *committer) take() []*pending {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := min(len(c.waiting), batchMax)
+	batch := c.waiting[:n:n]
+	c.waiting = c.waiting[n:]
+	if len(c.waiting) == 0 {
+		c.waiting = nil
+	}
+	return batch
+}
+
+// commitBatch commits a batch, again while the store can't, and in halves when its data is refused (N3).
+func (c *committer) commitBatch(ctx context.Context, batch []*pending) {
+	if len(batch) == 0 {
+		return
+	}
+	changes := make([]store.Change, len(batch))
+	for i, p := range batch {
+		changes[i] = p.change
+	}
+	for {
+		results, err := c.store.Commit(context.WithoutCancel(ctx), changes)
+		if err == nil {
+			for i, p := range batch {
+				p.result = results[i]
+				close(p.done)
+			}
+			return
+		}
+		if errors.Is(err, store.ErrBadChange) && len(batch) > 1 {
+			half := len(batch) / 2
+			c.commitBatch(ctx, batch[:half])
+			c.commitBatch(ctx, batch[half:])
+			return
+		}
+		if errors.Is(err, store.ErrBadChange) || errors.Is(err, store.ErrUnknown) || time.Since(batch[0].since) > commitMax || ctx.Err() != nil {
+			c.giveBack(batch, err)
+			return
+		}
+		c.log.Error("the store can't commit; trying again", "changes", len(batch), "error", err)
+		pause(ctx, retryPause)
+	}
+}
+
+func (c *committer) giveBack(batch []*pending, err error) {
+	for _, p := range batch {
+		p.err = fmt.Errorf("committing: %w", err)
+		close(p.done)
+	}
+}
+
+// pause waits for d, or less if ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

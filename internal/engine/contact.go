@@ -1,0 +1,373 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/wire"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// live is a call that is current as far as this node knows. Engine.mu guards its fields but the first three, which never change.
+type live struct {
+	callID   string
+	runID    string
+	workflow string
+
+	// run and history are as they were last known. latest is the newest version that the store is known to have: commits are
+	// heard of in any order, so that it may be ahead of run, which then must be loaded before anything is decided on it.
+	run     workflow.Run
+	history store.History
+	latest  int64
+
+	queue   *queue // whose slot it holds
+	process *process
+	begun   time.Time // with its monotonic reading; when its begin was decided
+	heard   time.Time // the last contact
+
+	// connected is true while the call's own HTTP request is open, and cancel ends that request.
+	connected bool
+	cancel    context.CancelFunc
+	// written is true once the begin is decided: the request is known to be on its way (C3).
+	written bool
+	// question is set while the server asks whether the call is still played (C1).
+	question *time.Timer
+	// told is the news that its process has been given of it.
+	told string
+}
+
+// process is one process of an app, known by the random id that it drew (C7).
+type process struct {
+	id    string
+	calls map[string]*live
+	// open is the poll that is held now; nil if there is none. Waking it answers it.
+	open *poll
+}
+
+// poll is one held heartbeat.
+type poll struct{ woken chan struct{} }
+
+// wake answers the poll that is open, if any. Engine.mu is held.
+func (p *process) wake() {
+	if p.open != nil {
+		p.open.wake()
+	}
+}
+
+func (p *poll) wake() {
+	select {
+	case p.woken <- struct{}{}:
+	default:
+	}
+}
+
+// heartbeat is how long a poll is held, and the unit of C1's waits.
+func heartbeat(lease time.Duration) time.Duration { return min(heartbeatMax, lease/3) }
+
+// track makes the run's call live, with a slot of its app. Engine.mu is held.
+func (e *Engine) track(run workflow.Run, history store.History) *live {
+	l := newLive(run, history)
+	l.queue = e.queue(appID{run.Env, run.App})
+	l.queue.inFlight++
+	e.live[l.callID] = l
+	return l
+}
+
+// stale tells whether run must be loaded. Engine.mu is held.
+func (l *live) stale() bool { return l.run.Version < l.latest }
+
+// outdated says that the store is ahead of run. Engine.mu is held.
+func (l *live) outdated() { l.latest = max(l.latest, l.run.Version+1) }
+
+func newLive(run workflow.Run, history store.History) *live {
+	return &live{callID: run.Call.ID, runID: run.ID, workflow: run.Workflow, run: run, history: history, latest: run.Version, begun: time.Now(), heard: time.Now()}
+}
+
+// untrack forgets a call that is over here: its slot is free and its request ends. Engine.mu is held; it may be called twice.
+func (e *Engine) untrack(l *live) {
+	if e.live[l.callID] != l {
+		return
+	}
+	delete(e.live, l.callID)
+	e.answered(l)
+	if l.process != nil {
+		delete(l.process.calls, l.callID)
+		e.forget(l.process)
+	}
+	if l.cancel != nil {
+		l.cancel()
+	}
+	l.queue.inFlight--
+	l.queue.wake()
+}
+
+// follow brings a live call up to what a committed change made of its run. Engine.mu is held.
+func (e *Engine) follow(l *live, run workflow.Run, c change) {
+	if run.Call == nil || run.Call.ID != l.callID || run.Status == workflow.Queued || run.Status == workflow.Waiting {
+		if _, byApp := c.input.(workflow.End); !byApp && l.process != nil {
+			l.process.wake() // the call is over, and its process does not know
+		}
+		e.untrack(l)
+		return
+	}
+	if run.Version > l.run.Version {
+		l.run = run
+	}
+	l.latest = max(l.latest, run.Version)
+	if c.result.History.Entries > l.history.Entries {
+		l.history = c.result.History
+	}
+	if run.Ending != nil && l.process != nil {
+		l.process.wake()
+	}
+}
+
+// hear notes a contact of a call by a process, and lets an open question rest. Engine.mu is held.
+func (e *Engine) hear(l *live, processID string) {
+	l.heard = time.Now()
+	e.answered(l)
+	p := e.processes[processID]
+	if p == nil {
+		p = &process{id: processID, calls: map[string]*live{}}
+		e.processes[processID] = p
+	}
+	if l.process != nil && l.process != p {
+		delete(l.process.calls, l.callID)
+		e.forget(l.process)
+	}
+	l.process = p
+	p.calls[l.callID] = l
+}
+
+// forget drops a process that plays nothing and polls nothing. Engine.mu is held.
+func (e *Engine) forget(p *process) {
+	if len(p.calls) == 0 && p.open == nil {
+		delete(e.processes, p.id)
+	}
+}
+
+// contactUntil is when the last contact's lease ends; an open poll is contact until now (C7). Engine.mu is held.
+func (e *Engine) contactUntil(l *live) time.Time {
+	if l.process != nil && l.process.open != nil {
+		return time.Now().Add(l.run.Lease)
+	}
+	return l.heard.Add(l.run.Lease)
+}
+
+// ask raises the question whether a call is still played: named within wait it stays current, else it is cut (C1). An open
+// poll of its process is answered at once with the question. Engine.mu is held.
+func (e *Engine) ask(l *live, wait time.Duration) {
+	e.answered(l)
+	asked := time.Now()
+	l.question = time.AfterFunc(wait, func() { e.unanswered(l, asked) })
+	if l.process != nil {
+		l.process.wake()
+	}
+}
+
+// answered lets a question rest. Engine.mu is held.
+func (e *Engine) answered(l *live) {
+	if l.question != nil {
+		l.question.Stop()
+		l.question = nil
+	}
+}
+
+// unanswered cuts a call that was not named in time.
+func (e *Engine) unanswered(l *live, asked time.Time) {
+	e.mu.Lock()
+	over := e.live[l.callID] != l || l.heard.After(asked) || e.stopping
+	if !over {
+		e.work.Add(1)
+	}
+	e.mu.Unlock()
+	if over {
+		return
+	}
+	defer e.work.Done()
+	e.cut(l, "its process is gone")
+}
+
+// lost is called when a call's connection is gone: the question is short where the closing says that the process may be dead
+// and nothing of it polls (C1).
+func (e *Engine) lost(l *live, short bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l.connected = false
+	if e.live[l.callID] != l {
+		return
+	}
+	wait := 2 * heartbeat(l.run.Lease)
+	if short && (l.process == nil || l.process.open == nil) {
+		wait = min(wait, shortQuestion)
+	}
+	e.ask(l, wait)
+}
+
+// cut ends a call without an end, and has its run picked up.
+func (e *Engine) cut(l *live, why string) {
+	c, err := e.apply(e.ctx, l.runID, func(run workflow.Run, history store.History) (workflow.Input, error) {
+		if run.Call == nil || run.Call.ID != l.callID || run.Status != workflow.Running {
+			return nil, nil
+		}
+		in := workflow.Cut{CallID: l.callID, Entries: history.Entries}
+		attempts, err := e.store.Attempts(e.ctx, run.ID)
+		for _, a := range attempts {
+			if a.CallID == l.callID && a.EndedAt.IsZero() {
+				in.Open = append(in.Open, a.StepID)
+			}
+		}
+		return in, err
+	})
+	if err != nil {
+		e.log.Error("cutting a call", "run", l.runID, "call", l.callID, "error", err)
+	} else if c.result.Version != 0 {
+		e.log.Warn("call cut off", "run", l.runID, "workflow", l.workflow, "call", l.callID, "why", why)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.untrack(l)
+}
+
+// Heartbeat holds a process's poll until there is news of one of its calls, or the interval is over (C7). It waits at most 5 s.
+func (e *Engine) Heartbeat(ctx context.Context, hb wire.Heartbeat) (wire.HeartbeatAnswer, error) {
+	var news []wire.News
+	for _, f := range hb.Calls {
+		status, err := e.name(ctx, hb.Process, f)
+		if err != nil {
+			return wire.HeartbeatAnswer{}, err
+		}
+		if status != "" {
+			news = append(news, wire.News{Call: f.Call, Status: status})
+		}
+	}
+	e.unnamed(hb)
+	wait := min(time.Duration(hb.WaitMs)*time.Millisecond, heartbeatMax)
+	if len(news) == 0 && wait > 0 {
+		e.hold(ctx, hb.Process, wait)
+	}
+	return wire.HeartbeatAnswer{Time: wire.At(e.now()), Calls: append(news, e.news(hb)...)}, nil
+}
+
+// name takes a call's name from a process; the answer is its status where it is not the process's to play on.
+func (e *Engine) name(ctx context.Context, processID string, f wire.Fence) (string, error) {
+	l, verdict, err := e.admit(ctx, f)
+	switch {
+	case err != nil:
+		return "", err
+	case verdict == workflow.Undecided:
+		return "", nil
+	case verdict != workflow.Accept:
+		return string(verdict), nil
+	}
+	e.mu.Lock()
+	first := l.run.Call.Nonce == "" || l.stale() || l.run.Status != workflow.Running
+	e.mu.Unlock()
+	if first {
+		// The first word of a playing binds it, durably, and takes a queued pick-up back (C4, C5).
+		out := e.save(ctx, wire.Save{Fence: f})
+		if out.Status != wire.Accepted {
+			if out.Status == wire.Later {
+				return "", nil
+			}
+			return out.Status, nil
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if l := e.live[f.Call]; l != nil {
+		e.hear(l, processID)
+	}
+	return "", nil
+}
+
+// unnamed cuts calls that the process named before and does not name now, unless their own connection is open (C7).
+func (e *Engine) unnamed(hb wire.Heartbeat) {
+	named := map[string]bool{}
+	for _, f := range hb.Calls {
+		named[f.Call] = true
+	}
+	var gone []*live
+	e.mu.Lock()
+	if p := e.processes[hb.Process]; p != nil {
+		for id, l := range p.calls {
+			if !named[id] && !l.connected && l.written {
+				gone = append(gone, l)
+			}
+		}
+	}
+	e.mu.Unlock()
+	for _, l := range gone {
+		e.cut(l, "its process no longer plays it")
+	}
+}
+
+// hold keeps a poll open.
+func (e *Engine) hold(ctx context.Context, processID string, wait time.Duration) {
+	mine := &poll{woken: make(chan struct{}, 1)}
+	e.mu.Lock()
+	p := e.processes[processID]
+	if p == nil || e.stopping || e.pendingNews(p) {
+		e.mu.Unlock()
+		return
+	}
+	p.wake()
+	p.open = mine
+	e.mu.Unlock()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-mine.woken:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	e.release(p, mine, errors.Is(context.Cause(ctx), context.Canceled))
+}
+
+// release ends a poll. Where its connection was lost, calls that hang on nothing else are asked for (C1).
+func (e *Engine) release(p *process, mine *poll, lost bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p.open != mine {
+		return
+	}
+	p.open = nil
+	for _, l := range p.calls {
+		l.heard = time.Now()
+		if lost && !l.connected && l.question == nil && !e.stopping {
+			e.ask(l, 2*heartbeat(l.run.Lease))
+		}
+	}
+	e.forget(p)
+}
+
+// pendingNews tells whether a process must hear of one of its calls. Engine.mu is held.
+func (e *Engine) pendingNews(p *process) bool {
+	for _, l := range p.calls {
+		if l.question != nil || (l.run.Ending != nil && l.told != wire.Ending) {
+			return true
+		}
+	}
+	return false
+}
+
+// news gathers what the process must know of its calls.
+func (e *Engine) news(hb wire.Heartbeat) []wire.News {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	list := []wire.News{}
+	for _, f := range hb.Calls {
+		l := e.live[f.Call]
+		switch {
+		case l == nil:
+		case l.run.Ending != nil:
+			l.told = wire.Ending
+			list = append(list, wire.News{Call: f.Call, Status: wire.Ending, Ending: &wire.EndingInfo{Reason: l.run.Ending.Reason}})
+		case l.question != nil:
+			list = append(list, wire.News{Call: f.Call, Status: wire.NamedQ})
+		}
+	}
+	return list
+}

@@ -1,0 +1,275 @@
+package engine_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/call"
+	"github.com/nelkap/nelkap/internal/engine"
+	"github.com/nelkap/nelkap/internal/store/memory"
+	"github.com/nelkap/nelkap/internal/wire"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// bubble runs a test in virtual time.
+func bubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, test)
+}
+
+// poll names calls once, and waits at most wait for news.
+func (n *node) poll(t testing.TB, wait time.Duration, fences ...wire.Fence) []wire.News {
+	t.Helper()
+	answer, err := n.Heartbeat(context.Background(), wire.Heartbeat{Process: "process", Calls: fences, WaitMs: wait.Milliseconds()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.Calls
+}
+
+// keepPolling names a call until the returned function is called, as the process that plays it does.
+func (n *node) keepPolling(t testing.TB, f wire.Fence) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		for ctx.Err() == nil {
+			n.Heartbeat(ctx, wire.Heartbeat{Process: "process", Calls: []wire.Fence{f}, WaitMs: 5000})
+		}
+	}()
+	synctest.Wait()
+	return func() { cancel(); synctest.Wait() }
+}
+
+func TestAKilledAppIsPickedUpWithinSeconds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{})
+		n.start(t, "w")
+		first := a.next(t, time.Second)
+		want(t, "save", n.save(first, "n", 0, completed("a", `1`)).Status, wire.Accepted)
+		first.lose()
+		began := time.Now()
+		second := a.next(t, 10*time.Second)
+		want(t, "pick-up after", time.Since(began), 2*time.Second)
+		want(t, "epoch", second.Call.Call.Epoch, int64(2))
+		want(t, "cuts", second.Call.Call.Cuts, 1)
+		want(t, "saved steps", len(second.Steps.Entries), 1)
+	})
+}
+
+func TestAClosedConnectionIsNotADeadApp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{})
+		id := n.start(t, "w").Run.ID
+		c := a.next(t, time.Second)
+		stop := n.keepPolling(t, c.fence("n"))
+		defer stop()
+		c.lose()
+		a.none(t, 20*time.Minute) // named all the time, it stays current
+		want(t, "save", n.save(c, "n", 0, completed("a", `1`)).Status, wire.Accepted)
+		end := n.End(context.Background(), wire.Ends{Process: "process", Ends: []wire.SentEnd{{Fence: c.fence("n"), End: wire.End{Type: wire.Completed}}}})
+		want(t, "end", end.Ends[0].Status, wire.Accepted)
+		want(t, "status", n.run(t, id).Status, workflow.Completed)
+	})
+}
+
+func TestAnOpenPollIsAskedAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{})
+		n.start(t, "w")
+		c := a.next(t, time.Second)
+		n.poll(t, 0, c.fence("n"))
+		news := make(chan []wire.News, 1)
+		began := time.Now()
+		go func() { news <- n.poll(t, 5*time.Second, c.fence("n")) }()
+		time.Sleep(time.Second)
+		c.lose()
+		got := <-news
+		want(t, "asked after", time.Since(began), time.Second)
+		if len(got) != 1 || got[0].Status != wire.NamedQ {
+			t.Fatalf("news: %+v", got)
+		}
+	})
+}
+
+func TestAGatewayTimeoutWaitsTwoIntervals(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{})
+		n.start(t, "w")
+		a.next(t, time.Second).answer <- call.Outcome{Kind: call.Silent, Status: http.StatusGatewayTimeout}
+		began := time.Now()
+		a.next(t, time.Minute)
+		want(t, "pick-up after", time.Since(began), 10*time.Second)
+	})
+}
+
+func TestACallThatItsProcessNoLongerNamesIsCut(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{})
+		n.start(t, "w")
+		n.start(t, "w")
+		one, two := a.next(t, time.Second), a.next(t, time.Second)
+		n.poll(t, 0, one.fence("1"), two.fence("2"))
+		one.lose()
+		synctest.Wait()
+		n.poll(t, 0, one.fence("1"), two.fence("2"))
+		n.poll(t, 0, two.fence("2")) // one is not named now, and has no connection; two has one
+		again := a.next(t, time.Second)
+		want(t, "run", again.Run.ID, one.Run.ID)
+		n.poll(t, 0)
+		a.none(t, time.Minute)
+	})
+}
+
+func TestSilenceOnAnOpenConnectionLastsOneLease(t *testing.T) {
+	for _, c := range []struct {
+		outcome string
+		lease   time.Duration
+	}{{"by default about five minutes after the last contact", 0}, {"with a lease of five seconds after five seconds", 5 * time.Second}} {
+		t.Run(c.outcome, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				a := newApp(wire.Workflow{Name: "w"})
+				n, _ := startApp(t, a, engine.Options{Lease: c.lease})
+				n.start(t, "w")
+				first := a.next(t, time.Second)
+				lease := time.Duration(first.Call.Call.LeaseMs) * time.Millisecond
+				time.Sleep(lease - time.Second)
+				n.save(first, "n", 0, completed("a", `1`)) // the last contact
+				began := time.Now()
+				second := a.next(t, time.Hour)
+				if took := time.Since(began); took < lease || took > lease+timerSlack {
+					t.Fatalf("picked up %v after the last contact", took)
+				}
+				want(t, "saved steps", len(second.Steps.Entries), 1)
+				want(t, "a late save", n.save(first, "n", 1, completed("b", `1`)).Status, wire.Superseded)
+				if first.ctx.Err() == nil {
+					t.Error("the request of the superseded call is still open")
+				}
+			})
+		})
+	}
+}
+
+// timerSlack is how late a timer may be: the engine looks at least so often.
+const timerSlack = 6 * time.Second
+
+func TestAnOpenPollKeepsASilentCallForDays(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{})
+		n.start(t, "w")
+		c := a.next(t, time.Second)
+		stop := n.keepPolling(t, c.fence("n"))
+		defer stop()
+		a.none(t, 3*time.Hour)
+	})
+}
+
+func TestALateSaveTakesThePickUpBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{Concurrency: 1})
+		id := n.start(t, "w").Run.ID
+		c := a.next(t, time.Second)
+		// Another run takes the slot, so that the pick-up stays queued.
+		other := n.start(t, "w").Run.ID
+		c.lose()
+		busy := a.next(t, time.Minute)
+		want(t, "the run in the slot", busy.Run.ID, other)
+		want(t, "status", n.run(t, id).Status, workflow.Queued)
+		want(t, "late save", n.save(c, "n", 0, completed("a", `1`)).Status, wire.Accepted)
+		want(t, "status", n.run(t, id).Status, workflow.Running)
+		end := n.End(context.Background(), wire.Ends{Process: "process", Ends: []wire.SentEnd{{Fence: c.fence("n"), End: wire.End{Type: wire.Completed}}}})
+		want(t, "end", end.Ends[0].Status, wire.Accepted)
+		want(t, "status", n.run(t, id).Status, workflow.Completed)
+	})
+}
+
+func TestALateEndWithoutASaveIsTaken(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{Concurrency: 1})
+		id := n.start(t, "w").Run.ID
+		c := a.next(t, time.Second)
+		n.start(t, "w")
+		c.lose()
+		a.next(t, time.Minute)
+		end := n.End(context.Background(), wire.Ends{Process: "process", Ends: []wire.SentEnd{{Fence: c.fence("n"), End: wire.End{Type: wire.Completed, Unsaved: []wire.Item{completed("a", `1`)}}}}})
+		want(t, "end", end.Ends[0].Status, wire.Accepted)
+		want(t, "status", n.run(t, id).Status, workflow.Completed)
+		a.none(t, time.Minute)
+	})
+}
+
+func TestOnlyTheFirstPlayingOfACallSaves(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{})
+		n.start(t, "w")
+		c := a.next(t, time.Second)
+		want(t, "first", n.save(c, "one", 0, completed("a", `1`)).Status, wire.Accepted)
+		want(t, "second", n.save(c, "two", 0, completed("a", `2`)).Status, wire.Superseded)
+		forged := c.fence("one")
+		forged.Token = forged.Token[:len(forged.Token)-1] + "x"
+		out := n.Save(context.Background(), wire.Saves{Process: "p", Saves: []wire.Save{{Fence: forged, Items: []wire.Item{completed("b", `1`)}}}})
+		want(t, "another token", out.Saves[0].Status, wire.Superseded)
+	})
+}
+
+func TestARestartAdoptsWhatIsNamedAndPicksUpTheRest(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		s := memory.New()
+		n := startNode(t, s, a, engine.Options{})
+		n.know(t)
+		named, silent := n.start(t, "w").Run.ID, n.start(t, "w").Run.ID
+		calls := map[string]*sentCall{}
+		for range 2 {
+			c := a.next(t, time.Second)
+			calls[c.Run.ID] = c
+			n.save(c, c.Run.ID, 0, completed("a", `1`))
+		}
+		n.stop()
+		n = startNode(t, s, a, engine.Options{})
+		stop := n.keepPolling(t, calls[named].fence(named))
+		defer stop()
+		began := time.Now()
+		again := a.next(t, time.Minute)
+		want(t, "picked up", again.Run.ID, silent)
+		want(t, "after", time.Since(began), 10*time.Second)
+		want(t, "the named call's save", n.save(calls[named], named, 1, completed("b", `2`)).Status, wire.Accepted)
+		again.end(t, wire.End{Type: wire.Completed})
+		a.none(t, time.Hour)
+	})
+}
+
+func TestAGracefulStopAnswersPollsAndKeepsCalls(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startApp(t, a, engine.Options{})
+		id := n.start(t, "w").Run.ID
+		c := a.next(t, time.Second)
+		n.poll(t, 0, c.fence("n"))
+		answered := make(chan struct{})
+		began := time.Now()
+		go func() {
+			n.Heartbeat(context.Background(), wire.Heartbeat{Process: "process", Calls: []wire.Fence{c.fence("n")}, WaitMs: 5000})
+			close(answered)
+		}()
+		synctest.Wait()
+		n.stop()
+		<-answered
+		want(t, "the poll was held for", time.Since(began), time.Duration(0))
+		run, _, err := s.Load(context.Background(), id)
+		if err != nil || run.Status != workflow.Running || run.Call.ID != c.Call.Call.ID {
+			t.Fatalf("the call lost its run: %+v, %v", run, err)
+		}
+	})
+}

@@ -1,0 +1,224 @@
+package engine
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// The dispatcher's bounds.
+const (
+	readyMax    = 10_000          // runs that wait in memory per app; the store has the rest
+	readyPage   = 1_000           // read at once
+	dispatchNet = 2 * time.Second // between looks at the store without a hint: the net below the notifications
+)
+
+// appID names an app in its environment.
+type appID struct{ env, name string }
+
+// queue is an app's line: the runs that are due, oldest first, and the slots that its calls take. Engine.mu guards it, but
+// hints.
+type queue struct {
+	id       appID
+	ready    readyHeap
+	waiting  map[string]bool // the run ids in ready
+	inFlight int             // live calls; one that came back by a save may exceed the limit
+	more     bool            // the store has ready runs that are not in memory
+	hints    chan<- *queue
+}
+
+// wake hints that a slot or a run is there.
+func (q *queue) wake() {
+	select {
+	case q.hints <- q:
+	default: // the line of hints is full: the net finds it
+	}
+}
+
+// readyHeap is ordered by the time since which a run is due.
+type readyHeap []store.Ready
+
+func (h readyHeap) Len() int           { return len(h) }
+func (h readyHeap) Less(i, j int) bool { return h[i].ReadyAt.Before(h[j].ReadyAt) }
+func (h readyHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *readyHeap) Push(x any)        { *h = append(*h, x.(store.Ready)) }
+func (h *readyHeap) Pop() any {
+	old := *h
+	last := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return last
+}
+
+// queue finds or makes an app's queue. Engine.mu is held.
+func (e *Engine) queue(id appID) *queue {
+	q := e.queues[id]
+	if q == nil {
+		q = &queue{id: id, waiting: map[string]bool{}, more: true, hints: e.hints}
+		e.queues[id] = q
+	}
+	return q
+}
+
+// enqueue puts a queued run in its app's line, without a look at the store. Engine.mu is held.
+func (e *Engine) enqueue(run workflow.Run) {
+	q := e.queue(appID{run.Env, run.App})
+	q.push(store.Ready{RunID: run.ID, ReadyAt: run.ReadyAt()})
+	q.wake()
+}
+
+func (q *queue) push(r store.Ready) {
+	if q.waiting[r.RunID] {
+		return
+	}
+	if len(q.ready) >= readyMax {
+		q.more = true
+		return
+	}
+	q.waiting[r.RunID] = true
+	heap.Push(&q.ready, r)
+}
+
+func (q *queue) pop() store.Ready {
+	r := heap.Pop(&q.ready).(store.Ready)
+	delete(q.waiting, r.RunID)
+	return r
+}
+
+// reserve takes a slot for a run that is not stored yet: it may begin in the commit that stores it. It says no where others
+// wait. Engine.mu is held.
+func (e *Engine) reserve(id appID) (*queue, bool) {
+	q := e.queue(id)
+	if e.stopping || len(q.ready) > 0 || q.more || !e.room(q) {
+		return q, false
+	}
+	q.inFlight++
+	return q, true
+}
+
+// room tells whether an app can take a call now. Engine.mu is held.
+func (e *Engine) room(q *queue) bool {
+	limit, usable := e.apps.capacity(q.id, e.options.Concurrency)
+	return usable && q.inFlight < limit
+}
+
+// runQueues hands due runs out, on hints and, as the net below, every dispatchNet.
+func (e *Engine) runQueues() {
+	net := time.NewTicker(dispatchNet)
+	defer net.Stop()
+	for {
+		select {
+		case <-e.ctx.Done():
+			return
+		case q := <-e.hints:
+			e.pump(q)
+		case <-net.C:
+			for _, q := range e.allQueues() {
+				e.mu.Lock()
+				q.more = true
+				e.mu.Unlock()
+				e.pump(q)
+			}
+		}
+	}
+}
+
+func (e *Engine) allQueues() []*queue {
+	ids := e.apps.ids()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, id := range ids {
+		e.queue(id)
+	}
+	var list []*queue
+	for _, q := range e.queues {
+		list = append(list, q)
+	}
+	return list
+}
+
+// pump begins calls for a queue's oldest runs while there is room.
+func (e *Engine) pump(q *queue) {
+	for {
+		e.mu.Lock()
+		if e.stopping || !e.room(q) {
+			e.mu.Unlock()
+			return
+		}
+		if len(q.ready) == 0 {
+			more := q.more
+			e.mu.Unlock()
+			if !more || !e.refill(q) {
+				return
+			}
+			continue
+		}
+		r := q.pop()
+		q.inFlight++
+		e.mu.Unlock()
+		e.spawn(func() { e.begin(q, r) })
+	}
+}
+
+// refill reads an app's due runs from the store; false if there are none.
+func (e *Engine) refill(q *queue) bool {
+	ready, err := e.store.Ready(e.ctx, q.id.env, q.id.name, e.now(), readyPage)
+	if err != nil {
+		if e.ctx.Err() == nil {
+			e.log.Error("reading due runs", "app", q.id.name, "error", err)
+		}
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	q.more = len(ready) == readyPage
+	for _, r := range ready {
+		q.push(r)
+	}
+	return len(q.ready) > 0
+}
+
+// errNotReady stops the begin of a run that is not queued any more, or not yet due.
+var errNotReady = errors.New("the run is not due")
+
+// begin makes a queued run's next call. It holds a slot of the queue, which goes over to the call, or back.
+func (e *Engine) begin(q *queue, r store.Ready) {
+	begun := time.Now()
+	c, err := e.apply(e.ctx, r.RunID, func(run workflow.Run, _ store.History) (workflow.Input, error) {
+		// Another time than the one in line: it was called meanwhile, and is due again in its turn.
+		if run.Status != workflow.Queued || !run.ReadyAt().Equal(r.ReadyAt) {
+			return nil, errNotReady
+		}
+		return newCall(r.RunID), nil
+	})
+	e.mu.Lock()
+	q.inFlight--
+	if err != nil {
+		if c.before.Status == workflow.Queued && !c.before.ReadyAt().After(e.now()) && errors.Is(err, errNotReady) {
+			e.enqueue(c.before)
+		}
+		q.wake()
+		e.mu.Unlock()
+		if !errors.Is(err, errNotReady) && !errors.Is(err, store.ErrNotFound) && !errors.Is(err, context.Canceled) && !errors.Is(err, ErrStopping) {
+			e.log.Error("beginning a call", "run", r.RunID, "error", err)
+		}
+		return
+	}
+	run := c.decision.Run
+	if c.before.Call != nil {
+		// The call before was cut; should it still be known here, it is superseded now (W2).
+		if old := e.live[c.before.Call.ID]; old != nil {
+			if old.process != nil {
+				old.process.wake()
+			}
+			e.untrack(old)
+		}
+	}
+	l := e.track(run, c.result.History)
+	l.connected, l.begun = true, begun
+	e.mu.Unlock()
+	e.play(l, nil)
+}

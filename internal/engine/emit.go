@@ -1,0 +1,227 @@
+package engine
+
+import (
+	"context"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
+	"errors"
+	"strings"
+
+	"github.com/nelkap/nelkap/internal/id"
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/wire"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// NewEvent is an event to be stored.
+type NewEvent struct {
+	Name    string
+	Payload jsontext.Value
+	// ID is the client's: one that it drew (evt_…), or any other text, which is then unique for 90 days in its environment and
+	// under its event's name (K3). Empty: drawn here.
+	ID   string
+	Send *wire.Send
+}
+
+// Emitted is a stored event, and whether this emit stored it.
+type Emitted struct {
+	Event          store.Event
+	Created        bool
+	PayloadDiffers bool
+}
+
+// launched is a run that an emit starts, with the slot that its first call has, if it has one.
+type launched struct {
+	run     workflow.Run
+	queue   *queue
+	payload jsontext.Value
+	event   *wire.Event
+}
+
+// Emit stores events, all or none, each with the runs that it starts, in one transaction (E1). An event that is there already is
+// answered as it is and starts nothing. It is durable on return.
+func (e *Engine) Emit(ctx context.Context, env string, events []NewEvent, request *RequestKey) (list []Emitted, replayed bool, err error) {
+	if e.committer.full() {
+		return nil, false, ErrBusy
+	}
+	for i := range events {
+		if events[i].ID == "" {
+			events[i].ID = id.New(id.Event)
+		}
+	}
+	for range applyTries {
+		list, replayed, err = e.emitOnce(ctx, env, events, request)
+		if !errors.Is(err, errEmitAgain) {
+			return list, replayed, err
+		}
+		request = nil
+	}
+	return nil, false, ErrBusy
+}
+
+// errEmitAgain: some of the events were stored before; the next try leaves them out.
+var errEmitAgain = errors.New("some events are there already")
+
+func (e *Engine) emitOnce(ctx context.Context, env string, events []NewEvent, request *RequestKey) ([]Emitted, bool, error) {
+	out := make([]Emitted, len(events))
+	var change store.Change
+	var runs [][]launched
+	var keyed []int // the events whose change has a key, in the order of the keys
+	for i, ev := range events {
+		standing, ops, started, err := e.plan(ctx, env, ev)
+		runs = append(runs, started)
+		if err != nil {
+			e.giveBackAll(runs)
+			return nil, false, err
+		}
+		if standing != nil {
+			out[i] = *standing
+			continue
+		}
+		out[i] = Emitted{Created: true, Event: eventOf(ops)}
+		if _, ok := ops[0].(store.TakeKey); ok {
+			keyed = append(keyed, i)
+		}
+		change = append(change, ops...)
+	}
+	if request != nil {
+		now := e.now()
+		change = store.Change{store.TakeKey{Key: requestKey(env, request, idsOf(events), now), Now: now, Then: change}}
+	}
+	if len(change) == 0 {
+		return out, false, nil
+	}
+	res, err := e.committer.commit(ctx, change)
+	switch {
+	case errors.Is(err, store.ErrExists):
+		e.giveBackAll(runs)
+		return nil, false, errEmitAgain
+	case err != nil:
+		e.giveBackAll(runs)
+		return nil, false, err
+	case request != nil && !res.Keys[0].Taken:
+		e.giveBackAll(runs)
+		return e.emitReplayed(ctx, env, events, request, res.Keys[0].Key)
+	}
+	if request != nil {
+		res.Keys = res.Keys[1:]
+	}
+	for k, i := range keyed {
+		if !res.Keys[k].Taken {
+			if out[i], err = e.standingEvent(ctx, env, events[i], res.Keys[k].Key); err != nil {
+				e.giveBackAll(runs)
+				return nil, false, err
+			}
+			e.giveBackAll(runs[i : i+1])
+			runs[i] = nil
+		}
+	}
+	for _, started := range runs {
+		for _, l := range started {
+			e.launch(l.run, l.queue, &fresh{payload: l.payload, event: l.event})
+		}
+	}
+	return out, false, nil
+}
+
+// plan makes the writes of one event, or finds the event that is there already.
+func (e *Engine) plan(ctx context.Context, env string, ev NewEvent) (*Emitted, []store.Op, []launched, error) {
+	hash := hashOf(ev.Payload)
+	sender, err := e.sender(ctx, ev.Send)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if stored, err := e.store.Event(ctx, env, ev.Name, ev.ID); err == nil {
+		// A drawn id that is there is this very event: its first try got through (K6).
+		return &Emitted{Event: stored, Created: drawn(ev.ID), PayloadDiffers: hashOf(stored.Payload) != hash}, nil, nil, nil
+	} else if !errors.Is(err, store.ErrNotFound) {
+		return nil, nil, nil, err
+	}
+	now := e.now()
+	ops, runs := e.eventOps(env, ev)
+	switch {
+	case !drawn(ev.ID):
+		key := store.Key{Env: env, Kind: store.KeyEvent, Scope: ev.Name, Key: ev.ID, Owner: ev.ID, Hash: hash, ExpiresAt: now.Add(eventKeyLife)}
+		ops = []store.Op{store.TakeKey{Key: key, Now: now, Then: ops}}
+	case sender != nil:
+		key := sending{sender, ev.Send, "event", ev.Name}.key(hash, ev.ID)
+		if err := e.checkPlaces(ctx, key); err != nil {
+			e.giveBackAll([][]launched{runs})
+			return nil, nil, nil, err
+		}
+		ops = []store.Op{store.TakeKey{Key: key, Now: now, Then: ops}}
+	}
+	return nil, ops, runs, nil
+}
+
+// eventOps are the writes of a new event and of the runs that it starts.
+func (e *Engine) eventOps(env string, ev NewEvent) ([]store.Op, []launched) {
+	now := e.now()
+	stored := store.Event{Env: env, ID: ev.ID, Name: ev.Name, Payload: ev.Payload, CreatedAt: now}
+	wired := &wire.Event{ID: ev.ID, Event: ev.Name, Payload: ev.Payload, CreatedAt: wire.At(now)}
+	var runs []launched
+	var ops []store.Op
+	for _, t := range e.apps.startedBy(env, ev.Name) {
+		run := workflow.Run{ID: id.New(id.Run), Env: env, App: t.app.name, Workflow: t.workflow.Name, Event: ev.Name, EventID: ev.ID}
+		begun, q := e.tryBegin(e.newRun(run, t.workflow))
+		runs = append(runs, launched{run: begun, queue: q, payload: ev.Payload, event: wired})
+		ops = append(ops, store.InsertRun{Run: begun, Payload: ev.Payload})
+	}
+	stored.Runs = len(runs)
+	return append([]store.Op{store.InsertEvent{Event: stored}}, ops...), runs
+}
+
+func eventOf(ops []store.Op) store.Event {
+	if key, ok := ops[0].(store.TakeKey); ok {
+		return eventOf(key.Then)
+	}
+	return ops[0].(store.InsertEvent).Event
+}
+
+func (e *Engine) giveBackAll(runs [][]launched) {
+	for _, started := range runs {
+		for _, l := range started {
+			e.giveBack(l.queue)
+		}
+	}
+}
+
+// standingEvent answers an event whose key is taken with the event that has it. Past the retention of events the key still
+// knows that there was one.
+func (e *Engine) standingEvent(ctx context.Context, env string, ev NewEvent, key store.Key) (Emitted, error) {
+	stored, err := e.store.Event(ctx, env, ev.Name, key.Owner)
+	if errors.Is(err, store.ErrNotFound) {
+		stored, err = store.Event{Env: env, ID: key.Owner, Name: ev.Name, Payload: ev.Payload}, nil
+	}
+	return Emitted{Event: stored, PayloadDiffers: key.Hash != hashOf(ev.Payload)}, err
+}
+
+// emitReplayed answers a request that came before: with the ids that were drawn then, it finds what it made.
+func (e *Engine) emitReplayed(ctx context.Context, env string, events []NewEvent, request *RequestKey, key store.Key) ([]Emitted, bool, error) {
+	if key.Hash != request.Hash {
+		return nil, false, ErrRequestDiffers
+	}
+	var ids []string
+	if err := json.Unmarshal([]byte(key.Owner), &ids); err != nil || len(ids) != len(events) {
+		return nil, false, ErrRequestDiffers
+	}
+	for i := range events {
+		events[i].ID = ids[i]
+	}
+	list, _, err := e.emitOnce(ctx, env, events, nil)
+	return list, true, err
+}
+
+func idsOf(events []NewEvent) string {
+	var ids []string
+	for _, ev := range events {
+		ids = append(ids, ev.ID)
+	}
+	text, _ := json.Marshal(ids) // texts: it can't fail
+	return string(text)
+}
+
+// drawn tells whether an event's id was drawn by a client of ours or here, rather than given by the user.
+func drawn(text string) bool {
+	return strings.HasPrefix(text, id.Event+"_") && id.Check(id.Event, text) == nil
+}

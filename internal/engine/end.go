@@ -1,0 +1,191 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/wire"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// answer takes the answer to a call's request.
+func (e *Engine) answer(l *live, body []byte) {
+	var end wire.End
+	err := wire.Decode(body, &end)
+	if err == nil {
+		e.mu.Lock()
+		run := l.run
+		e.mu.Unlock()
+		e.apps.noticeHash(appID{run.Env, run.App}, end.Manifest)
+		f := wire.Fence{Call: l.callID, Token: run.Call.Token, Nonce: end.Nonce}
+		if out := e.endCall(context.WithoutCancel(e.ctx), f, end); out.Status == wire.Accepted && end.Type != wire.Over {
+			return
+		} else if out.Status == wire.Superseded || end.Type == wire.Over {
+			// Another playing of the same call may hold it (C4): this answer is not its end.
+			e.lost(l, false)
+			return
+		} else if out.Status != wire.Invalid {
+			e.log.Debug("an answer came too late", "run", l.runID, "call", l.callID, "status", out.Status)
+			return
+		} else {
+			err = errors.New(out.Detail)
+		}
+	}
+	e.log.Error("the app's answer to a call can't be used; the call counts as cut off", "run", l.runID, "workflow", l.workflow, "call", l.callID, "error", err)
+	e.cut(l, "its answer can't be used")
+}
+
+// End takes ends that come through the API (C10), each with an outcome of its own.
+func (e *Engine) End(ctx context.Context, ends wire.Ends) wire.EndsAnswer {
+	answer := wire.EndsAnswer{Ends: []wire.EndOutcome{}}
+	for _, sent := range ends.Ends {
+		sent.End.Nonce = sent.Nonce
+		answer.Ends = append(answer.Ends, e.endCall(ctx, sent.Fence, sent.End))
+	}
+	answer.Time = wire.At(e.now())
+	return answer
+}
+
+// endCall ends a call as its playing says, with the results that it could not save.
+func (e *Engine) endCall(ctx context.Context, f wire.Fence, end wire.End) wire.EndOutcome {
+	out := wire.EndOutcome{Call: f.Call}
+	for range applyTries {
+		l, verdict, err := e.admit(ctx, f)
+		if err != nil {
+			out.Status = wire.Later
+			return out
+		}
+		if out.Status = string(verdict); verdict != workflow.Accept {
+			return out
+		}
+		err = e.endOnce(ctx, l, f, end)
+		switch {
+		case errors.Is(err, store.ErrStale):
+			e.mu.Lock()
+			l.outdated()
+			e.mu.Unlock()
+			continue
+		case errors.Is(err, workflow.ErrForbidden), errors.Is(err, errInvalid), errors.Is(err, store.ErrBadChange):
+			out.Status, out.Detail = wire.Invalid, err.Error()
+		case errors.Is(err, workflow.ErrNotCurrent):
+			out.Status = wire.Ended
+		case err != nil:
+			out.Status = wire.Later
+		}
+		return out
+	}
+	out.Status = wire.Later
+	return out
+}
+
+// errInvalid marks an end that breaks the protocol.
+var errInvalid = errors.New("the end breaks the protocol")
+
+func (e *Engine) endOnce(ctx context.Context, l *live, f wire.Fence, end wire.End) error {
+	e.mu.Lock()
+	run, history := l.run, l.history
+	e.mu.Unlock()
+	if end.Type == wire.Over {
+		return nil
+	}
+	in, err := e.endInput(f.Call, end)
+	if err != nil {
+		return err
+	}
+	if len(end.Unsaved) > 0 {
+		if history, run.Version, err = e.saveUnsaved(ctx, run, f, end); err != nil {
+			return err
+		}
+		if run.Call.Nonce == "" {
+			bound := *run.Call
+			bound.Nonce = f.Nonce
+			run.Call = &bound
+		}
+	}
+	if in.Kind == workflow.EndSuspended {
+		// After the unsaved results: they may hold the very retry that it waits for.
+		if in.RetryAt, err = e.earliestRetry(ctx, run.ID, end.Waits); err != nil {
+			return err
+		}
+	}
+	in.Entries = history.Entries
+	_, err = e.applyTo(ctx, run, history, func(workflow.Run, store.History) (workflow.Input, error) { return in, nil })
+	return err
+}
+
+// saveUnsaved saves the results that travelled in the end, before the end: they are a save like any other.
+func (e *Engine) saveUnsaved(ctx context.Context, run workflow.Run, f wire.Fence, end wire.End) (store.History, int64, error) {
+	out := wire.Save{Fence: f, Seen: end.Seen, Items: end.Unsaved}
+	op, _, detail := e.planSave(&run, out)
+	if detail != "" {
+		return store.History{}, 0, errors.Join(errInvalid, errors.New(detail))
+	}
+	change := store.Change{op}
+	version := run.Version
+	if run.Status != workflow.Running {
+		d, err := workflow.Apply(run, workflow.Revive{CallID: f.Call}, e.now())
+		if err != nil {
+			return store.History{}, 0, err
+		}
+		change, version = store.Change{store.UpdateRun{Run: d.Run}, op}, d.Run.Version
+	}
+	res, err := e.committer.commit(ctx, change)
+	if err != nil {
+		return store.History{}, 0, err
+	}
+	if run.Status != workflow.Running {
+		return store.History{}, 0, store.ErrStale // revived: what follows starts from the run as it is now
+	}
+	return res.History, max(version, res.Version), nil
+}
+
+func (e *Engine) endInput(callID string, end wire.End) (workflow.End, error) {
+	in := workflow.End{CallID: callID, Seen: end.Seen, Jitter: e.options.Jitter()}
+	switch end.Type {
+	case wire.Completed:
+		if len(end.Output) > wire.ResultBytesMax {
+			in.Kind, in.Error = workflow.EndFailed, &workflow.Failure{Error: encodeError(outputTooLarge(len(end.Output)))}
+			return in, nil
+		}
+		in.Kind, in.Output = workflow.EndCompleted, end.Output
+	case wire.Failed:
+		in.Kind, in.Error = workflow.EndFailed, failureOf(end.Error, end.Retriable, end.Retries, end.RetryAfterMs)
+	case wire.Suspended:
+		in.Kind = workflow.EndSuspended
+	case wire.Yielded:
+		in.Kind = workflow.EndYielded
+	default:
+		return in, errors.Join(errInvalid, errors.New("an end's type must be completed, failed, suspended, yielded or over"))
+	}
+	return in, nil
+}
+
+func outputTooLarge(size int) *wire.Error {
+	return &wire.Error{Name: "ResultTooLargeError", Message: "the workflow's output is too large: it has " + itoa(size) + " bytes, and an output has at most " + itoa(wire.ResultBytesMax) + "; store the data elsewhere and return a reference to it"}
+}
+
+// earliestRetry finds when the first of the steps that a suspended run waits for is due again; zero if none is.
+func (e *Engine) earliestRetry(ctx context.Context, runID string, waits []wire.Wait) (time.Time, error) {
+	attempts, err := e.store.Attempts(ctx, runID)
+	if err != nil {
+		return time.Time{}, err
+	}
+	due := map[wire.StepRef]time.Time{}
+	for _, a := range attempts {
+		if !a.RetryAt.IsZero() {
+			due[wire.StepRef{Name: a.Name, Number: a.Number}] = a.RetryAt
+		}
+	}
+	var first time.Time
+	for _, w := range waits {
+		if w.Retry == nil {
+			continue
+		}
+		if at := due[*w.Retry]; !at.IsZero() && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	return first, nil
+}

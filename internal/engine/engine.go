@@ -1,0 +1,296 @@
+// Package engine is the shell around the core: it gathers what happened, lets workflow.Apply decide, commits the decision with
+// everything else that waits (one transaction, one sync), and only then acts: answers, calls, news, timers (W6).
+//
+// It decides nothing about runs that the core could decide. What it keeps in memory (live calls, contacts, queues, timers) is
+// a faster copy of what the store holds, or contact, which no row records (C7): after a restart it is found out anew. Every
+// loop works, slower, without the notifications that it gets.
+//
+// The parts, a file each: commit (group commit), start (runs, events, replays), dispatch (which run is called next), play (one
+// call), contact (who is alive), save and end (what apps say), timer, apps (what apps are).
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/call"
+	"github.com/nelkap/nelkap/internal/id"
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/wire"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// DefaultEnv is the environment of a server that has no other.
+const DefaultEnv = "default"
+
+// Caller makes requests to apps. It never sends a request twice (C3).
+type Caller interface {
+	Do(ctx context.Context, request call.Request) call.Outcome
+	Describe(ctx context.Context, target call.Target) (*wire.Manifest, call.Outcome)
+}
+
+// Options configure an Engine. Zero values take the defaults that the fields name.
+type Options struct {
+	// URL is the address that apps reach this server at; it travels in every call (C9).
+	URL string
+	// Lease is how long a call without contact stays current; 5 min. A workflow may set its own.
+	Lease time.Duration
+	// Concurrency is how many calls an app gets at once, unless its record says otherwise; 100.
+	Concurrency int
+	// DescribeEvery is the pause between looks at an app that answers; 10 s, in dev 1 s (D1).
+	DescribeEvery time.Duration
+	// ForgetAfter is how long a workflow that its app no longer has still starts; 10 min, in dev 0 (D1).
+	ForgetAfter time.Duration
+	Logger      *slog.Logger
+	// Jitter draws from [0, 1). Tests switch it off.
+	Jitter func() float64
+}
+
+// The bounds of the engine, each with the place that its number comes from.
+const (
+	LeaseMin       = 5 * time.Second // C7
+	leaseStd       = 5 * time.Minute // promise 3
+	concurrencyStd = 100
+	heartbeatMax   = 5 * time.Second // C7
+	shortQuestion  = 2 * time.Second // C1
+	appPauseMax    = time.Minute     // C14
+	hintsMax       = 1024
+	applyTries     = 20 // of an input whose run changes meanwhile; each try means that somebody else got on
+)
+
+// Errors of the engine's methods, besides those of the store. They are for whoever asked.
+var (
+	// ErrBusy: the server is saturated. Nothing was done; try again after a second.
+	ErrBusy = errors.New("the server is busy")
+	// ErrStopping: the server is shutting down.
+	ErrStopping = errors.New("the server is stopping")
+	// ErrSuperseded: a newer call has begun, or another playing holds this one.
+	ErrSuperseded = errors.New("the call was superseded")
+	// ErrEnded: the call, or its run, is over.
+	ErrEnded = errors.New("the call has ended")
+)
+
+// Engine runs one node. Make it with New, start it with Run. Its methods may be used by many goroutines once Run runs.
+type Engine struct {
+	store     store.Store
+	caller    Caller
+	options   Options
+	log       *slog.Logger
+	committer *committer
+	timers    *timers
+	apps      *registry
+
+	mu        sync.Mutex // guards what follows
+	live      map[string]*live
+	processes map[string]*process
+	queues    map[appID]*queue
+	waiters   map[string]*waiter // of runs that somebody waits for
+	stopping  bool
+
+	hints chan *queue // a slot or a run is there; a hint that does not fit is found by the net
+
+	work    sync.WaitGroup // every goroutine that is not Run itself
+	ctx     context.Context
+	started time.Time
+}
+
+// New makes an engine on a store that it does not close.
+func New(s store.Store, caller Caller, options Options) *Engine {
+	options.Lease = or(options.Lease, leaseStd)
+	options.Concurrency = or(options.Concurrency, concurrencyStd)
+	options.DescribeEvery = or(options.DescribeEvery, 10*time.Second)
+	if options.Jitter == nil {
+		options.Jitter = rand.Float64
+	}
+	if options.Logger == nil {
+		options.Logger = slog.New(slog.DiscardHandler)
+	}
+	e := &Engine{
+		store: s, caller: caller, options: options, log: options.Logger,
+		live: map[string]*live{}, processes: map[string]*process{}, queues: map[appID]*queue{}, waiters: map[string]*waiter{},
+		hints: make(chan *queue, hintsMax),
+	}
+	e.committer = newCommitter(s, e.log)
+	e.timers = newTimers()
+	e.apps = newRegistry()
+	return e
+}
+
+// Run works until ctx ends, then stops: it makes no new call, answers all polls, and leaves calls in flight their lease. It
+// returns when nothing of it is left. ready is called once it takes requests.
+func (e *Engine) Run(ctx context.Context, ready func()) error {
+	// What is in flight when ctx ends may still commit; the committer stops last.
+	committing, stopCommitting := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopCommitting()
+	var committer sync.WaitGroup
+	committer.Go(func() { e.committer.run(committing) })
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	e.ctx, e.started = inner, e.now()
+	if err := e.recover(inner); err != nil {
+		stopCommitting()
+		committer.Wait()
+		return err
+	}
+	e.spawn(e.runTimers)
+	e.spawn(e.runQueues)
+	e.spawn(e.runApps)
+	ready()
+	<-ctx.Done()
+	e.stop()
+	cancel()
+	e.work.Wait()
+	stopCommitting()
+	committer.Wait()
+	return nil
+}
+
+// stop lets nothing new begin and answers all polls (architecture: on a graceful stop the server answers all polls first).
+func (e *Engine) stop() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stopping = true
+	for _, p := range e.processes {
+		p.wake()
+	}
+	for _, w := range e.waiters {
+		w.wake()
+	}
+}
+
+// spawn runs work beside; Run waits for it.
+func (e *Engine) spawn(work func()) { e.work.Go(work) }
+
+// now is the time, to the millisecond that stores keep.
+func (e *Engine) now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
+
+// recover takes over what an earlier process left: apps, and calls that may still be played (C1, C2).
+func (e *Engine) recover(ctx context.Context) error {
+	if err := e.loadApps(ctx); err != nil {
+		return err
+	}
+	after := ""
+	for {
+		runs, err := e.store.InCall(ctx, after, 1000)
+		if err != nil {
+			return err
+		}
+		for _, run := range runs {
+			e.adopt(run)
+			after = run.ID
+		}
+		if len(runs) < 1000 {
+			return nil
+		}
+	}
+}
+
+// adopt makes a call live that this process did not send, and asks whether it is still played.
+func (e *Engine) adopt(run workflow.Run) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l := e.track(run, store.History{})
+	l.written = true
+	l.outdated() // its history was not read
+	e.ask(l, 2*heartbeat(run.Lease))
+}
+
+// input is what apply gathers for a run: an input, or nil for nothing to do.
+type input func(run workflow.Run, history store.History) (workflow.Input, error)
+
+// change is what apply decided and committed.
+type change struct {
+	before   workflow.Run
+	input    workflow.Input
+	decision workflow.Decision
+	result   store.Result
+}
+
+// apply loads a run, lets the core decide on what gather makes of it, commits, and acts. When the run has changed meanwhile it
+// starts anew (N1).
+func (e *Engine) apply(ctx context.Context, runID string, gather input) (change, error) {
+	for range applyTries {
+		run, history, err := e.store.Load(ctx, runID)
+		if err != nil {
+			return change{}, err
+		}
+		c, err := e.applyTo(ctx, run, history, gather)
+		if errors.Is(err, store.ErrStale) {
+			continue
+		}
+		return c, err
+	}
+	return change{}, ErrBusy
+}
+
+// applyTo is apply for a run that is known; ErrStale if it has changed.
+func (e *Engine) applyTo(ctx context.Context, run workflow.Run, history store.History, gather input) (change, error) {
+	c := change{before: run, decision: workflow.Decision{Run: run}}
+	in, err := gather(run, history)
+	if err != nil || in == nil {
+		return c, err
+	}
+	c.input = in
+	if c.decision, err = workflow.Apply(run, in, e.now()); err != nil {
+		return c, err
+	}
+	if c.decision.Run.Version == run.Version {
+		return c, nil
+	}
+	if c.result, err = e.committer.commit(ctx, store.Change{updateOf(c.decision, in)}); err != nil {
+		return c, err
+	}
+	e.after(c)
+	return c, nil
+}
+
+func updateOf(d workflow.Decision, in workflow.Input) store.UpdateRun {
+	u := store.UpdateRun{Run: d.Run, Append: d.Append, Output: d.Output, Error: d.Error}
+	if cut, ok := in.(workflow.Cut); ok {
+		u.CutCall = cut.CallID
+	}
+	return u
+}
+
+// after acts on a committed change: whoever waits for the run hears of it.
+func (e *Engine) after(c change) {
+	run := c.decision.Run
+	e.timers.notice(run.TimerAt())
+	e.logChange(&c)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if l := e.current(c.before); l != nil {
+		e.follow(l, run, c)
+	}
+	if run.Status == workflow.Queued && c.before.Status != workflow.Queued {
+		e.enqueue(run)
+	}
+	if run.Status.Final() {
+		e.ended(run.ID)
+	}
+}
+
+// current finds the live call of a run; nil if this node has none.
+func (e *Engine) current(run workflow.Run) *live {
+	if run.Call == nil {
+		return nil
+	}
+	return e.live[run.Call.ID]
+}
+
+func or[T comparable](value, otherwise T) T {
+	var zero T
+	if value == zero {
+		return otherwise
+	}
+	return value
+}
+
+// newCall draws a call's id and its token.
+func newCall(runID string) workflow.Begin {
+	return workflow.Begin{CallID: id.New(id.Call), Token: tokenOf(runID, id.Secret())}
+}

@@ -1,0 +1,89 @@
+package engine
+
+import (
+	"context"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
+	"log/slog"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/wire"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// The lines that follow one run, for whoever reads along in dev. They are at level Debug, and cost a comparison where that is
+// off. They show names and ids, and of an error its name: no payload, no output and no message, which may hold secrets.
+
+func (e *Engine) logging() bool { return e.log.Enabled(context.Background(), slog.LevelDebug) }
+
+// logStarted tells of a run that was stored.
+func (e *Engine) logStarted(run *workflow.Run) {
+	if !e.logging() {
+		return
+	}
+	args := []any{"workflow", run.Workflow, "run", run.ID}
+	if run.Event != "" {
+		args = append(args, "event", run.Event)
+	}
+	if run.ReplayOf != "" {
+		args = append(args, "replayOf", run.ReplayOf)
+	}
+	e.log.Debug("run started", args...)
+}
+
+// logChange tells of a change that ended a run, or after which it waits.
+func (e *Engine) logChange(c *change) {
+	run := &c.decision.Run
+	if !e.logging() || run.Status == c.before.Status {
+		return
+	}
+	args := []any{"workflow", run.Workflow, "run", run.ID}
+	switch {
+	case run.Status.Final():
+		args = append(args, "took", run.EndedAt.Sub(run.CreatedAt))
+		if run.Status == workflow.Failed {
+			args = append(args, "error", errorName(c.decision.Error))
+		}
+		e.log.Debug("run "+string(run.Status), args...)
+	case run.Status == workflow.Waiting:
+		e.log.Debug("run waits", append(args, "until", run.NextAt.Local().Format(time.TimeOnly), "why", run.Reason)...)
+	}
+}
+
+// logSaved tells of the items of a committed save.
+func (e *Engine) logSaved(l *live, save *wire.Save, outcomes []wire.ItemOutcome) {
+	if !e.logging() {
+		return
+	}
+	for i, o := range outcomes {
+		item := &save.Items[i]
+		args := []any{"workflow", l.workflow, "run", l.runID, "step", item.Name}
+		if item.Number > 1 {
+			args = append(args, "number", item.Number)
+		}
+		if !item.StartedAt.IsZero() && !item.EndedAt.IsZero() {
+			args = append(args, "took", item.EndedAt.Sub(item.StartedAt.Time))
+		}
+		if item.Error != nil {
+			args = append(args, "attempt", item.Attempt, "error", item.Error.Name)
+		}
+		switch {
+		case o.Status == wire.ItemRetrying:
+			e.log.Debug("step threw; it runs again", append(args, "in", time.Duration(o.RetryInMs)*time.Millisecond)...)
+		case o.Status == wire.ItemRefused:
+			e.log.Debug("step refused", append(args, "error", o.Error.Name)...)
+		case item.Op == wire.OpFailed:
+			e.log.Debug("step failed", args...)
+		case o.Status == wire.ItemSaved:
+			e.log.Debug("step saved", args...)
+		}
+	}
+}
+
+func errorName(value jsontext.Value) string {
+	var thrown struct {
+		Name string `json:"name"`
+	}
+	json.Unmarshal(value, &thrown) //nolint:errcheck // it is only shown
+	return or(thrown.Name, "Error")
+}

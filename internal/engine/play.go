@@ -1,0 +1,162 @@
+package engine
+
+import (
+	"context"
+	"encoding/json/jsontext"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/backoff"
+	"github.com/nelkap/nelkap/internal/call"
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/wire"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// fresh is what a call of a run that was just stored needs, so that it reads nothing.
+type fresh struct {
+	payload jsontext.Value
+	event   *wire.Event
+}
+
+// play makes one call: it sends the request, waits for what becomes of it, and acts on that. The call is tracked.
+func (e *Engine) play(l *live, f *fresh) {
+	e.mu.Lock()
+	run, begun := l.run, l.begun
+	ctx, cancel := context.WithCancel(e.ctx)
+	l.cancel = cancel
+	e.mu.Unlock()
+	defer cancel()
+	target, err := e.apps.target(appID{run.Env, run.App})
+	if err != nil {
+		e.void(l, workflow.Void{CallID: l.callID, RetryAt: e.now()}, err.Error())
+		return
+	}
+	body, err := e.message(ctx, run, f)
+	if err != nil {
+		if e.ctx.Err() == nil {
+			e.log.Error("preparing a call", "run", run.ID, "error", err)
+		}
+		e.void(l, workflow.Void{CallID: l.callID, RetryAt: e.now().Add(time.Second), Reason: "its call could not be prepared; the server's log says why"}, "")
+		return
+	}
+	started := time.Now()
+	outcome := e.caller.Do(ctx, call.Request{
+		Target: target, ID: l.callID, Body: body, SendBefore: begun.Add(call.SendWithin),
+		Sent: func() {
+			e.mu.Lock()
+			l.written = true
+			e.mu.Unlock()
+		},
+	})
+	e.log.Debug("call", "run", run.ID, "workflow", run.Workflow, "call", l.callID, "outcome", outcome.Kind.String(), "took", time.Since(started))
+	e.outcome(ctx, l, run, outcome)
+}
+
+// outcome acts on what became of a call's request.
+func (e *Engine) outcome(ctx context.Context, l *live, run workflow.Run, o call.Outcome) {
+	app := appID{run.Env, run.App}
+	if o.Kind != call.NotSent {
+		e.mu.Lock()
+		l.written = true
+		e.mu.Unlock()
+	}
+	switch {
+	case o.Kind == call.Answered:
+		e.contacted(app)
+		e.apps.played(app, run.Workflow)
+		e.answer(l, o.Body)
+	case o.Kind == call.Refused && o.Code == call.CodeWorkflowUnknown:
+		e.contacted(app)
+		pause := backoff.Grow(e.apps.unknownTries(app, run.Workflow), time.Second, appPauseMax, e.options.Jitter())
+		e.void(l, workflow.Void{
+			CallID: l.callID, RetryAt: e.now().Add(pause),
+			Reason: fmt.Sprintf("the app %q has no workflow %q now: deploy it, or cancel the run", run.App, run.Workflow),
+		}, "")
+	case o.Kind == call.Refused && o.Code == call.CodeInternal, o.Kind == call.Lost, o.Kind == call.Silent:
+		e.log.Warn("a call's connection is lost; asking whether it goes on", "run", run.ID, "call", l.callID, "why", o.Reason)
+		e.lost(l, o.Kind == call.Lost)
+	case o.Kind == call.Ended || ctx.Err() != nil:
+		// The call was over before its request, or the server stops: the call keeps its lease.
+	default: // not sent, unusable, refused: the app as a whole can't be used (C14)
+		e.unusable(app, o)
+		e.void(l, workflow.Void{CallID: l.callID, RetryAt: e.now()}, o.Reason)
+	}
+}
+
+// void takes a begin back (C3).
+func (e *Engine) void(l *live, in workflow.Void, why string) {
+	_, err := e.apply(context.WithoutCancel(e.ctx), l.runID, func(run workflow.Run, _ store.History) (workflow.Input, error) {
+		if run.Call == nil || run.Call.ID != l.callID || run.Status != workflow.Running {
+			return nil, nil
+		}
+		return in, nil
+	})
+	if err != nil && !errors.Is(err, ErrStopping) {
+		e.log.Error("taking a begin back", "run", l.runID, "why", why, "error", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.untrack(l)
+}
+
+// message writes the request of a call.
+func (e *Engine) message(ctx context.Context, run workflow.Run, f *fresh) ([]byte, error) {
+	m := wire.Call{
+		Type: "call",
+		Run: wire.Run{
+			ID: run.ID, Workflow: run.Workflow, App: run.App, Key: optional(run.Key), ReplayOf: optional(run.ReplayOf),
+			Root: run.Root, Restart: run.Restart, Attempt: run.Attempts + 1, CreatedAt: wire.At(run.CreatedAt),
+		},
+		Call: wire.CallInfo{
+			ID: run.Call.ID, Epoch: run.Epoch, Token: run.Call.Token, Cuts: run.Cuts, LeaseMs: run.Lease.Milliseconds(),
+			HeartbeatMs: heartbeat(run.Lease).Milliseconds(), SentAt: wire.At(e.now()),
+		},
+		Steps:  wire.Steps{Entries: []wire.Entry{}, Retrying: []wire.Retrying{}},
+		Limits: wire.Limits{Steps: wire.StepsMax, ResultBytes: wire.ResultBytesMax},
+		URL:    e.options.URL,
+	}
+	if f == nil {
+		var err error
+		if f, err = e.reload(ctx, run, &m.Steps); err != nil {
+			return nil, err
+		}
+	}
+	m.Run.Payload, m.Run.Event = f.payload, f.event
+	return wire.Encode(m)
+}
+
+// reload reads what a later call needs: payload, event, saved steps, and what is due again.
+func (e *Engine) reload(ctx context.Context, run workflow.Run, steps *wire.Steps) (*fresh, error) {
+	record, err := e.store.Record(ctx, run.Env, run.ID)
+	if err != nil {
+		return nil, err
+	}
+	f := &fresh{payload: record.Payload}
+	if run.EventID != "" {
+		// The event's payload is the run's, and both were stored at once: it may be gone by retention, the run has what it needs.
+		f.event = &wire.Event{ID: run.EventID, Event: run.Event, Payload: record.Payload, CreatedAt: wire.At(run.CreatedAt)}
+	}
+	if steps.Entries, steps.Next, err = e.page(ctx, run.ID, 0); err != nil {
+		return nil, err
+	}
+	attempts, err := e.store.Attempts(ctx, run.ID)
+	if err != nil {
+		return nil, err
+	}
+	now := e.now()
+	for _, a := range attempts {
+		if !a.RetryAt.IsZero() {
+			steps.Retrying = append(steps.Retrying, wire.Retrying{Name: a.Name, Number: a.Number, Attempt: a.Attempt, RetryInMs: max(a.RetryAt.Sub(now).Milliseconds(), 0)})
+		}
+	}
+	return f, nil
+}
+
+func optional(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}

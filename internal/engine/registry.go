@@ -1,0 +1,372 @@
+package engine
+
+import (
+	"cmp"
+	"encoding/json/v2"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/backoff"
+	"github.com/nelkap/nelkap/internal/call"
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/wire"
+)
+
+// registry knows the apps: where they are, what they serve, and whether they can be used now. The store holds where and what;
+// whether is found out by calling. It takes no lock but its own, and calls nobody.
+type registry struct {
+	mu       sync.Mutex
+	sources  map[string]*source // by URL
+	apps     map[appID]*app
+	starters map[starter][]target // made anew whenever an app changes
+}
+
+// source is an address at which an app is, or is expected.
+type source struct {
+	env      string
+	url      string
+	private  bool
+	answered bool  // it has answered since this process started
+	app      appID // once it has answered, or as the store has it
+	failures int   // in a row
+	reason   string
+	nextLook time.Time
+	looking  bool
+}
+
+// app is one app as the registry knows it.
+type app struct {
+	record   store.App
+	source   *source
+	manifest wire.Manifest // with the workflows that are gone, but not yet forgotten
+	unknown  map[string]int
+	problems []string
+}
+
+// starter is what starts a workflow: an event's name, in its environment.
+type starter struct{ env, event string }
+
+// target is a workflow that starts.
+type target struct {
+	app      appID
+	workflow wire.Workflow
+}
+
+func newRegistry() *registry {
+	return &registry{sources: map[string]*source{}, apps: map[appID]*app{}, starters: map[starter][]target{}}
+}
+
+// add expects an app at an address. private is the operator's word. Adding an address again changes nothing, but for the word.
+func (r *registry) add(env, url string, private bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.sources[url]; s != nil {
+		s.private = s.private || private
+		return
+	}
+	r.sources[url] = &source{env: env, url: url, private: private}
+}
+
+// load takes over an app that the store has.
+func (r *registry) load(record store.App) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id := appID{record.Env, record.Name}
+	s := r.sources[record.URL]
+	if s == nil {
+		s = &source{env: record.Env, url: record.URL, private: record.Private}
+		r.sources[record.URL] = s
+	}
+	s.app = id
+	a := &app{record: record, source: s, unknown: map[string]int{}}
+	if len(record.Manifest) > 0 {
+		if err := json.Unmarshal(record.Manifest, &a.manifest); err != nil {
+			return fmt.Errorf("the stored manifest of app %q: %w", record.Name, err)
+		}
+	}
+	r.apps[id] = a
+	r.rebuild()
+	return nil
+}
+
+// ids lists the known apps.
+func (r *registry) ids() []appID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(r.apps), func(a, b appID) int {
+		return cmp.Or(cmp.Compare(a.env, b.env), cmp.Compare(a.name, b.name))
+	})
+}
+
+// capacity is how many calls an app takes at once, and whether it can be called now.
+func (r *registry) capacity(id appID, std int) (limit int, usable bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.apps[id]
+	if a == nil {
+		return 0, false
+	}
+	return or(a.record.Concurrency, std), a.source.reason == ""
+}
+
+// target is where an app is called.
+func (r *registry) target(id appID) (call.Target, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.apps[id]
+	if a == nil {
+		return call.Target{}, fmt.Errorf("no app %q is known", id.name)
+	}
+	return call.Target{URL: a.source.url, Private: a.source.private}, nil
+}
+
+// answered ends an app's pauses: it was heard of. It tells whether there was one.
+func (r *registry) answered(id appID) (paused bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.apps[id]
+	if a == nil || a.source.reason == "" {
+		return false
+	}
+	a.source.reason, a.source.failures = "", 0
+	return true
+}
+
+// played notes that the app has the workflow: it has just played it.
+func (r *registry) played(id appID, workflow string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a := r.apps[id]; a != nil {
+		delete(a.unknown, workflow)
+	}
+}
+
+// unknownTries counts the answers in a row that said that the app has no such workflow.
+func (r *registry) unknownTries(id appID, workflow string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a := r.apps[id]; a != nil {
+		a.unknown[workflow]++
+		return a.unknown[workflow]
+	}
+	return 1
+}
+
+// noticeHash has an app described at once when it shows another manifest than the known one (D1).
+func (r *registry) noticeHash(id appID, hash string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.apps[id]
+	if a == nil || hash == "" || hash == a.record.Hash || len(a.record.Gone) > 0 {
+		return
+	}
+	a.source.nextLook = time.Time{}
+}
+
+// failed notes that an address can't be used, and when it is looked at again: each second until the app first answers (D1), then
+// with growing pauses up to a minute (C14). It tells whether the reason is news.
+func (r *registry) failed(s *source, reason string, now time.Time, jitter float64) (news bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	news = s.reason != reason
+	s.reason = reason
+	s.failures++
+	pause := time.Second
+	if s.answered {
+		pause = backoff.Grow(s.failures, time.Second, appPauseMax, jitter)
+	}
+	s.nextLook = now.Add(min(pause, appPauseMax))
+	return news
+}
+
+// sourceOf finds an app's address.
+func (r *registry) sourceOf(id appID) *source {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a := r.apps[id]; a != nil {
+		return a.source
+	}
+	return nil
+}
+
+// due takes the addresses that are to be looked at now, and says how long there is nothing to do.
+func (r *registry) due(now time.Time) (list []*source, wait time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	wait = time.Second
+	for _, s := range r.sources {
+		switch {
+		case s.looking:
+		case !s.nextLook.After(now):
+			s.looking = true
+			list = append(list, s)
+		default:
+			wait = min(wait, s.nextLook.Sub(now))
+		}
+	}
+	return list, wait
+}
+
+// described takes over what an app said of itself. It gives the record to store, or nil if nothing of it changed; sync forgets
+// at once what the app no longer has (D1).
+func (r *registry) described(s *source, m *wire.Manifest, o describeOptions) (record *store.App, conflict string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.looking = false
+	s.reason, s.failures = "", 0
+	s.nextLook = o.now.Add(o.every)
+	id := appID{s.env, m.App}
+	a := r.apps[id]
+	if a == nil {
+		a = &app{source: s, unknown: map[string]int{}, record: store.App{Env: s.env, Name: m.App, Concurrency: o.concurrency}}
+		r.apps[id] = a
+	}
+	if conflict = a.conflict(s, m, o); conflict != "" {
+		return nil, conflict
+	}
+	before := a.record
+	a.source, s.answered, s.app = s, true, id
+	a.merge(m, o)
+	a.record.URL, a.record.Private, a.record.SeenAt = s.url, s.private, o.now
+	if o.concurrency > 0 {
+		a.record.Concurrency = o.concurrency
+	}
+	r.rebuild()
+	if same(before, a.record) {
+		return nil, ""
+	}
+	copied := a.record
+	return &copied, ""
+}
+
+// describeOptions say how a look at an app is taken.
+type describeOptions struct {
+	now         time.Time
+	every       time.Duration
+	forgetAfter time.Duration
+	sync        bool // somebody asked for it: what is gone is gone, and the address is the one that counts
+	concurrency int
+}
+
+// conflict tells whether another address serves another manifest under the same name.
+func (a *app) conflict(s *source, m *wire.Manifest, o describeOptions) string {
+	if o.sync || a.source == s || !a.source.answered || a.source.reason != "" || a.record.Hash == m.Hash || a.record.Hash == "" {
+		return ""
+	}
+	return fmt.Sprintf("two apps are named %q: %s and %s serve different workflows; give one of them another name", m.App, a.source.url, s.url)
+}
+
+// merge replaces the manifest, and keeps workflows that it lacks for a while: old and new replicas may answer in turn (D1).
+func (a *app) merge(m *wire.Manifest, o describeOptions) {
+	gone := map[string]time.Time{}
+	merged := *m
+	merged.Workflows = slices.Clone(m.Workflows)
+	for _, old := range a.manifest.Workflows {
+		if slices.ContainsFunc(m.Workflows, func(w wire.Workflow) bool { return w.Name == old.Name }) {
+			continue
+		}
+		since := or(a.record.Gone[old.Name], o.now)
+		if !o.sync && o.now.Sub(since) < o.forgetAfter {
+			gone[old.Name] = since
+			merged.Workflows = append(merged.Workflows, old)
+		}
+	}
+	for _, w := range m.Workflows {
+		if !slices.ContainsFunc(a.manifest.Workflows, func(old wire.Workflow) bool { return w.Name == old.Name }) {
+			delete(a.unknown, w.Name)
+		}
+	}
+	a.manifest, a.record.Gone, a.record.Hash = merged, gone, m.Hash
+	a.record.Manifest, _ = json.Marshal(merged, json.Deterministic(true)) // strings and numbers: it can't fail
+	a.problems = problems(merged)
+}
+
+func same(a, b store.App) bool {
+	return a.URL == b.URL && a.Private == b.Private && a.Hash == b.Hash && a.Concurrency == b.Concurrency &&
+		string(a.Manifest) == string(b.Manifest) && maps.Equal(a.Gone, b.Gone)
+}
+
+// problems lists what a manifest asks for and this server can't do: it is refused, never passed over in silence.
+func problems(m wire.Manifest) []string {
+	var list []string
+	for _, w := range m.Workflows {
+		for _, t := range w.Triggers {
+			if p := unsupported(t); p != "" {
+				list = append(list, fmt.Sprintf("workflow %q: %s", w.Name, p))
+			}
+		}
+	}
+	return list
+}
+
+// unsupported says why a trigger starts nothing on this version of the server; empty if it does.
+func unsupported(t wire.Trigger) string {
+	switch {
+	case t.If != "":
+		return "this version of the server knows no filters (if): the trigger starts nothing"
+	case t.Schedule != "":
+		return "this version of the server knows no schedules: the trigger starts nothing"
+	}
+	return ""
+}
+
+// rebuild makes the starters anew. mu is held.
+func (r *registry) rebuild() {
+	r.starters = map[starter][]target{}
+	for id, a := range r.apps {
+		for _, w := range a.manifest.Workflows {
+			seen := map[string]bool{}
+			for _, t := range w.Triggers {
+				event := t.Event
+				if t.Webhook != "" {
+					event = webhookEvent(t.Webhook)
+				}
+				if event == "" || seen[event] || unsupported(t) != "" {
+					continue
+				}
+				seen[event] = true
+				key := starter{id.env, event}
+				r.starters[key] = append(r.starters[key], target{id, w})
+			}
+		}
+	}
+	for _, list := range r.starters {
+		slices.SortFunc(list, func(a, b target) int {
+			return cmp.Or(cmp.Compare(a.app.name, b.app.name), cmp.Compare(a.workflow.Name, b.workflow.Name))
+		})
+	}
+}
+
+func webhookEvent(name string) string { return "webhook." + name }
+
+// startedBy lists the workflows that an event starts.
+func (r *registry) startedBy(env, event string) []target {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.starters[starter{env, event}]
+}
+
+// find finds a workflow by its name, in one app or in all.
+func (r *registry) find(env, appName, workflow string) ([]target, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if appName != "" && r.apps[appID{env, appName}] == nil {
+		return nil, fmt.Errorf("no app %q is known here: %w", appName, ErrUnknownWorkflow)
+	}
+	var list []target
+	for id, a := range r.apps {
+		if id.env != env || (appName != "" && id.name != appName) {
+			continue
+		}
+		for _, w := range a.manifest.Workflows {
+			if w.Name == workflow {
+				list = append(list, target{id, w})
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b target) int { return cmp.Compare(a.app.name, b.app.name) })
+	return list, nil
+}

@@ -1,0 +1,328 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/wire"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// tokenOf makes a call's token: its run's id and a secret, so that a call is found without an index.
+func tokenOf(runID, secret string) string { return runID + "." + secret }
+
+func runOf(token string) string {
+	runID, _, _ := strings.Cut(token, ".")
+	return runID
+}
+
+// admit judges a fence. On Accept it gives the call, which is not tracked if this node did not know it.
+func (e *Engine) admit(ctx context.Context, f wire.Fence) (*live, workflow.Verdict, error) {
+	fence := workflow.Fence{CallID: f.Call, Token: f.Token, Nonce: f.Nonce}
+	e.mu.Lock()
+	l := e.live[f.Call]
+	if l != nil && !l.stale() {
+		verdict := workflow.Admit(&l.run, fence, l.written)
+		e.mu.Unlock()
+		return l, verdict, nil
+	}
+	e.mu.Unlock()
+	return e.admitStored(ctx, fence)
+}
+
+// admitStored judges a fence by the run as the store has it.
+func (e *Engine) admitStored(ctx context.Context, f workflow.Fence) (*live, workflow.Verdict, error) {
+	run, history, err := e.store.Load(ctx, runOf(f.Token))
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, workflow.Superseded, nil
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	decided := true
+	if newer := e.current(run); newer != nil {
+		decided = newer.written
+	}
+	verdict := workflow.Admit(&run, f, decided)
+	if verdict != workflow.Accept {
+		return nil, verdict, nil
+	}
+	l := e.live[f.CallID]
+	if l == nil {
+		return newLive(run, history), verdict, nil
+	}
+	l.run, l.history, l.latest = run, history, run.Version
+	return l, verdict, nil
+}
+
+// Save commits what processes save: each save with an outcome of its own (N3).
+func (e *Engine) Save(ctx context.Context, saves wire.Saves) wire.SavesAnswer {
+	answer := wire.SavesAnswer{Saves: make([]wire.SaveOutcome, len(saves.Saves))}
+	var group sync.WaitGroup
+	for i, save := range saves.Saves {
+		if p := e.trySave(saves.Process, saves.Manifest, save); p != nil {
+			group.Go(func() { answer.Saves[i] = e.finishSave(ctx, saves.Process, save, p) })
+			continue
+		}
+		group.Go(func() {
+			answer.Saves[i] = e.save(ctx, save)
+			e.heard(saves.Process, save.Call)
+		})
+	}
+	group.Wait()
+	answer.Time = wire.At(e.now())
+	return answer
+}
+
+// attempt is a save in line for its commit.
+type attempt struct {
+	live    *live
+	op      store.SaveSteps
+	items   []itemPlan
+	pending *pending
+}
+
+// trySave puts a save of a known call in line without reading anything: the way that nearly every save takes. It gives nil
+// where the call must be looked up first.
+func (e *Engine) trySave(processID, manifest string, save wire.Save) *attempt {
+	e.mu.Lock()
+	l := e.live[save.Call]
+	if l == nil || l.stale() || workflow.Admit(&l.run, workflow.Fence{CallID: save.Call, Token: save.Token, Nonce: save.Nonce}, l.written) != workflow.Accept {
+		e.mu.Unlock()
+		return nil
+	}
+	e.hear(l, processID)
+	run := l.run
+	e.mu.Unlock()
+	e.apps.noticeHash(appID{run.Env, run.App}, manifest)
+	op, items, detail := e.planSave(&run, save)
+	if detail != "" {
+		return nil
+	}
+	p, err := e.committer.submit(store.Change{op})
+	if err != nil {
+		return nil
+	}
+	return &attempt{live: l, op: op, items: items, pending: p}
+}
+
+// finishSave waits for a save's commit; where the run had changed, it starts anew.
+func (e *Engine) finishSave(ctx context.Context, processID string, save wire.Save, a *attempt) wire.SaveOutcome {
+	res, err := a.pending.wait(ctx)
+	if err != nil {
+		e.mu.Lock()
+		a.live.outdated()
+		e.mu.Unlock()
+		out := e.save(ctx, save)
+		e.heard(processID, save.Call)
+		return out
+	}
+	return e.saved(ctx, a.live, save, a.items, res)
+}
+
+// heard notes a contact by a save of a call that is live now.
+func (e *Engine) heard(processID, callID string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if l := e.live[callID]; l != nil {
+		e.hear(l, processID)
+	}
+}
+
+// save is a save that reads first: of a call that this node does not know, or that has changed. A call that was taken for cut
+// comes back to life (C5).
+func (e *Engine) save(ctx context.Context, save wire.Save) wire.SaveOutcome {
+	for range applyTries {
+		l, verdict, err := e.admit(ctx, save.Fence)
+		if err != nil {
+			return wire.SaveOutcome{Call: save.Call, Status: wire.Later}
+		}
+		if verdict != workflow.Accept {
+			return wire.SaveOutcome{Call: save.Call, Status: string(verdict)}
+		}
+		out, err := e.saveOnce(ctx, l, save)
+		if errors.Is(err, store.ErrStale) {
+			e.mu.Lock()
+			l.outdated()
+			e.mu.Unlock()
+			continue
+		}
+		if err != nil {
+			return e.unsaved(save, err)
+		}
+		return out
+	}
+	return wire.SaveOutcome{Call: save.Call, Status: wire.Later}
+}
+
+// unsaved answers a save that the store refused: broken data is said to be so, all else is tried again.
+func (e *Engine) unsaved(save wire.Save, err error) wire.SaveOutcome {
+	if errors.Is(err, store.ErrBadChange) {
+		e.log.Error("a save can't be stored", "call", save.Call, "error", err)
+		return wire.SaveOutcome{Call: save.Call, Status: wire.Invalid, Detail: "the store refuses this save: " + err.Error()}
+	}
+	return wire.SaveOutcome{Call: save.Call, Status: wire.Later}
+}
+
+func (e *Engine) saveOnce(ctx context.Context, l *live, save wire.Save) (wire.SaveOutcome, error) {
+	e.mu.Lock()
+	run := l.run
+	e.mu.Unlock()
+	op, items, detail := e.planSave(&run, save)
+	if detail != "" {
+		return wire.SaveOutcome{Call: save.Call, Status: wire.Invalid, Detail: detail}, nil
+	}
+	change := store.Change{op}
+	revived := run.Status != workflow.Running
+	if revived {
+		d, err := workflow.Apply(run, workflow.Revive{CallID: save.Call}, e.now())
+		if err != nil {
+			// The core says what the run is now: the call can't come back.
+			return wire.SaveOutcome{Call: save.Call, Status: wire.Ended}, nil //nolint:nilerr // this is the outcome
+		}
+		change = store.Change{store.UpdateRun{Run: d.Run}, op}
+		run = d.Run
+	}
+	res, err := e.committer.commit(ctx, change)
+	if err != nil {
+		return wire.SaveOutcome{}, err
+	}
+	if revived || !e.isLive(save.Call) {
+		l = e.revive(run, res)
+	}
+	return e.saved(ctx, l, save, items, res), nil
+}
+
+func (e *Engine) isLive(callID string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.live[callID] != nil
+}
+
+// revive tracks a call that came back: it has no connection here, and keeps contact through its process.
+func (e *Engine) revive(run workflow.Run, res store.Result) *live {
+	e.timers.notice(run.TimerAt())
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if l := e.live[run.Call.ID]; l != nil {
+		return l
+	}
+	l := e.track(run, res.History)
+	l.written = true
+	return l
+}
+
+// saved turns a committed save into its outcome.
+func (e *Engine) saved(ctx context.Context, l *live, save wire.Save, items []itemPlan, res store.Result) wire.SaveOutcome {
+	e.mu.Lock()
+	l.latest = max(l.latest, res.Version)
+	if res.Bound && res.Version == l.run.Version+1 {
+		call := *l.run.Call
+		call.Nonce = save.Nonce
+		l.run.Call, l.run.Version = &call, res.Version
+	}
+	if res.History.Entries >= l.history.Entries {
+		l.history = res.History
+	}
+	ending := l.run.Ending
+	e.mu.Unlock()
+	out := wire.SaveOutcome{Call: save.Call, Status: wire.Accepted}
+	if ending != nil {
+		out.Ending = &wire.EndingInfo{Reason: ending.Reason}
+	}
+	covered, last, now := map[int64]bool{}, save.Seen, e.now()
+	for _, item := range items {
+		o := item.outcome(res.Steps, now)
+		out.Items = append(out.Items, o)
+		entry := item.entry(res.Steps)
+		last = max(last, entry)
+		covered[o.Entry] = o.Status == wire.ItemSaved
+	}
+	missing := false
+	for entry := save.Seen + 1; entry <= last; entry++ {
+		missing = missing || !covered[entry]
+	}
+	e.logSaved(l, &save, out.Items)
+	if missing {
+		out.Entries = e.uncovered(ctx, l.runID, save.Seen, last, covered)
+	}
+	return out
+}
+
+// uncovered reads the entries after seen, up to last, that a save's own items do not stand for (H1).
+func (e *Engine) uncovered(ctx context.Context, runID string, seen, last int64, covered map[int64]bool) []wire.Entry {
+	var out []wire.Entry
+	for seen < last {
+		page, err := e.store.Entries(ctx, store.EntryQuery{RunID: runID, After: seen, EntriesMax: wire.PageEntriesMax, BytesMax: wire.PageBytesMax})
+		if err != nil || len(page) == 0 {
+			e.log.Error("reading entries", "run", runID, "after", seen, "error", err)
+			return out
+		}
+		for _, entry := range page {
+			if seen = entry.Entry; seen <= last && !covered[seen] {
+				out = append(out, entryOf(entry))
+			}
+		}
+	}
+	return out
+}
+
+func entryOf(e store.Entry) wire.Entry {
+	out := wire.Entry{Entry: e.Entry, Kind: e.Kind, Name: e.Name, Number: e.Number, Status: e.Status, Output: e.Output, Error: e.Error}
+	if e.Status == workflow.StepFailed {
+		out.Attempts = e.Attempts
+	}
+	return out
+}
+
+// Steps gives a page of a call's saved steps. The error is ErrSuperseded or ErrEnded for a call that may not read any more.
+func (e *Engine) Steps(ctx context.Context, f wire.Fence, after int64) (wire.StepsPage, error) {
+	l, verdict, err := e.admit(ctx, f)
+	if err != nil {
+		return wire.StepsPage{}, err
+	}
+	switch verdict {
+	case workflow.Accept, workflow.Undecided:
+	case workflow.Ended:
+		return wire.StepsPage{}, ErrEnded
+	default:
+		return wire.StepsPage{}, ErrSuperseded
+	}
+	if l != nil {
+		e.mu.Lock()
+		l.heard = time.Now()
+		e.mu.Unlock()
+	}
+	entries, next, err := e.page(ctx, runOf(f.Token), after)
+	return wire.StepsPage{Time: wire.At(e.now()), Entries: entries, Next: next}, err
+}
+
+// page reads one page of a history; next is nil when nothing comes after it.
+func (e *Engine) page(ctx context.Context, runID string, after int64) (entries []wire.Entry, next *int64, err error) {
+	page, err := e.store.Entries(ctx, store.EntryQuery{RunID: runID, After: after, EntriesMax: wire.PageEntriesMax + 1, BytesMax: wire.PageBytesMax})
+	if err != nil {
+		return nil, nil, err
+	}
+	_, history, err := e.store.Load(ctx, runID)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(page) > wire.PageEntriesMax {
+		page = page[:wire.PageEntriesMax]
+	}
+	entries = []wire.Entry{}
+	for _, entry := range page {
+		entries = append(entries, entryOf(entry))
+		after = entry.Entry
+	}
+	if after < history.Entries && len(page) > 0 {
+		next = &after
+	}
+	return entries, next, nil
+}

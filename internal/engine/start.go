@@ -1,0 +1,384 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/id"
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/wire"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// The lives of keys (K3).
+const (
+	eventKeyLife   = 90 * 24 * time.Hour
+	requestKeyLife = 24 * time.Hour
+)
+
+// Errors of starting runs and emitting events.
+var (
+	// ErrUnknownWorkflow: no known app has such a workflow.
+	ErrUnknownWorkflow = errors.New("unknown workflow")
+	// ErrAmbiguousWorkflow: several apps have a workflow of that name; the error lists them.
+	ErrAmbiguousWorkflow = errors.New("several apps have this workflow")
+	// ErrAmbiguousSend: two sends of a step changed places (K1).
+	ErrAmbiguousSend = errors.New("two sends of this step changed places: give each an id or a key")
+	// ErrRequestDiffers: the Idempotency-Key was used for another request.
+	ErrRequestDiffers = errors.New("the Idempotency-Key was used for another request")
+)
+
+// RequestKey is a client's Idempotency-Key: it is stored in the transaction of its effect, with the ids that were drawn (K6).
+type RequestKey struct {
+	Scope string // method and path
+	Key   string
+	Hash  string // of the body
+}
+
+// StartRequest asks for a run.
+type StartRequest struct {
+	Env      string
+	Workflow string
+	App      string // empty: the one app that has the workflow
+	Payload  jsontext.Value
+	ID       string        // drawn by the client before its first try, or empty
+	Key      string        // the run key, or empty
+	KeyFor   time.Duration // how long the key is kept; zero is for ever
+	Send     *wire.Send    // where a step sends it
+	Request  *RequestKey
+}
+
+// Started is a run that was asked for.
+type Started struct {
+	Run            store.RunRecord
+	Created        bool
+	PayloadDiffers bool
+	Replayed       bool // by Idempotency-Key
+}
+
+// StartRun starts a run, or finds the one that the key, the id or the request started before (K4, K6). It is durable on return.
+func (e *Engine) StartRun(ctx context.Context, r StartRequest) (Started, error) {
+	if e.committer.full() {
+		return Started{}, ErrBusy
+	}
+	t, err := e.oneWorkflow(r.Env, r.App, r.Workflow)
+	if err != nil {
+		return Started{}, err
+	}
+	sender, err := e.sender(ctx, r.Send)
+	if err != nil {
+		return Started{}, err
+	}
+	run := workflow.Run{ID: or(r.ID, id.New(id.Run)), Env: r.Env, App: t.app.name, Workflow: t.workflow.Name, Key: r.Key}
+	return e.start(ctx, birth{run: e.newRun(run, t.workflow), payload: r.Payload, hash: hashOf(r.Payload), request: r, sender: sender})
+}
+
+// birth is a run that is about to be stored, with what was asked.
+type birth struct {
+	run     workflow.Run
+	payload jsontext.Value
+	hash    string
+	request StartRequest
+	sender  *workflow.Run // where a step sends it
+}
+
+// newRun gives a run what its workflow and this server set.
+func (e *Engine) newRun(run workflow.Run, w wire.Workflow) workflow.Run {
+	return workflow.Start(run, workflow.Settings{
+		Timeout: time.Duration(w.TimeoutMs) * time.Millisecond,
+		Lease:   max(or(time.Duration(w.LeaseMs)*time.Millisecond, e.options.Lease), LeaseMin),
+	}, e.now())
+}
+
+// oneWorkflow finds the workflow that a name means.
+func (e *Engine) oneWorkflow(env, appName, name string) (target, error) {
+	list, err := e.apps.find(env, appName, name)
+	if err != nil {
+		return target{}, err
+	}
+	switch {
+	case len(list) == 0 && appName != "":
+		return target{}, fmt.Errorf("the app %q has no workflow %q: %w", appName, name, ErrUnknownWorkflow)
+	case len(list) == 0:
+		return target{}, fmt.Errorf("no app here has a workflow %q: %w", name, ErrUnknownWorkflow)
+	case len(list) > 1:
+		names := ""
+		for _, t := range list {
+			names += fmt.Sprintf(" %q", t.app.name)
+		}
+		return target{}, fmt.Errorf("%w %q: name the app:%s", ErrAmbiguousWorkflow, name, names)
+	}
+	return list[0], nil
+}
+
+// sender checks that a step may send, and gives its run; nil outside a step (K3: a send is fenced like a save).
+func (e *Engine) sender(ctx context.Context, s *wire.Send) (*workflow.Run, error) {
+	if s == nil {
+		return nil, nil
+	}
+	l, verdict, err := e.admit(ctx, s.Fence)
+	switch {
+	case err != nil:
+		return nil, err
+	case verdict == workflow.Ended:
+		return nil, ErrEnded
+	case verdict == workflow.Undecided:
+		return nil, ErrBusy
+	case verdict != workflow.Accept:
+		return nil, ErrSuperseded
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l.heard = time.Now()
+	return &l.run, nil
+}
+
+// sending is a step that sends, and what it sends: a run of a workflow, or an event.
+type sending struct {
+	sender *workflow.Run
+	send   *wire.Send
+	kind   string // "run" or "event"
+	name   string
+}
+
+// key is the derived key of a send (K1).
+func (s sending) key(hash, owner string) store.Key {
+	text, _ := json.Marshal([]any{s.sender.Restart, s.send.Step.Name, s.send.Step.Number, s.kind, s.name, s.send.Place}) // it can't fail
+	return store.Key{Env: s.sender.Env, Kind: store.KeySend, Scope: s.sender.ID, Key: string(text), Owner: owner, Hash: hash}
+}
+
+// hashOf is the hash of a value that does not depend on how its JSON is written (RFC 8785).
+func hashOf(value jsontext.Value) string {
+	canonical := jsontext.Value(append([]byte(nil), value...))
+	if len(canonical) > 0 {
+		// A value that has no canonical form (a number too big, a lone surrogate) is hashed as it stands.
+		if err := canonical.Canonicalize(); err != nil {
+			canonical = value
+		}
+	}
+	sum := sha256.Sum256(canonical)
+	return hex.EncodeToString(sum[:16])
+}
+
+// start stores a new run under the keys that it comes with, its first call begun if there is room, and plays it.
+func (e *Engine) start(ctx context.Context, b birth) (Started, error) {
+	ops, err := e.keyed(ctx, b)
+	if err != nil {
+		return Started{}, err
+	}
+	begun, q := e.tryBegin(b.run)
+	res, err := e.committer.commit(ctx, ops(store.InsertRun{Run: begun, Payload: b.payload}))
+	if err == nil && created(res) {
+		e.launch(begun, q, &fresh{payload: b.payload})
+		return Started{Run: store.RunRecord{Run: begun, Payload: b.payload}, Created: true}, nil
+	}
+	e.giveBack(q)
+	if errors.Is(err, store.ErrExists) {
+		return e.existing(ctx, b, b.run.ID, true)
+	}
+	if err != nil {
+		return Started{}, err
+	}
+	return e.standing(ctx, b, res.Keys[len(res.Keys)-1].Key)
+}
+
+// keyed wraps the write of a new run in the keys that it comes with.
+func (e *Engine) keyed(ctx context.Context, b birth) (wrap func(store.Op) store.Change, err error) {
+	now, r := e.now(), b.request
+	var keys []store.Key // from the inside out
+	switch {
+	case r.Key != "":
+		key := store.Key{Env: r.Env, Kind: store.KeyRun, Scope: runScope(b.run), Key: r.Key, Owner: b.run.ID, Hash: b.hash}
+		if r.KeyFor > 0 {
+			key.ExpiresAt = now.Add(r.KeyFor)
+		}
+		keys = append(keys, key)
+	case b.sender != nil:
+		key := sending{b.sender, r.Send, "run", runScope(b.run)}.key(b.hash, b.run.ID)
+		if err := e.checkPlaces(ctx, key); err != nil {
+			return nil, err
+		}
+		keys = append(keys, key)
+	}
+	if r.Request != nil {
+		keys = append(keys, requestKey(r.Env, r.Request, b.run.ID, now))
+	}
+	return func(op store.Op) store.Change {
+		change := store.Change{op}
+		for _, key := range keys {
+			change = store.Change{store.TakeKey{Key: key, Now: now, Then: change}}
+		}
+		return change
+	}, nil
+}
+
+// runScope is the scope of run keys: app and workflow (K3).
+func runScope(run workflow.Run) string { return run.App + "\x00" + run.Workflow }
+
+func requestKey(env string, r *RequestKey, owner string, now time.Time) store.Key {
+	return store.Key{Env: env, Kind: store.KeyRequest, Scope: r.Scope, Key: r.Key, Owner: owner, Hash: r.Hash, ExpiresAt: now.Add(requestKeyLife)}
+}
+
+// created tells whether every key of a committed change was free.
+func created(res store.Result) bool {
+	for _, k := range res.Keys {
+		if !k.Taken {
+			return false
+		}
+	}
+	return true
+}
+
+// standing answers with what a taken key stands for.
+func (e *Engine) standing(ctx context.Context, b birth, key store.Key) (Started, error) {
+	if key.Kind != store.KeyRequest {
+		s, err := e.existing(ctx, b, key.Owner, key.Owner == b.run.ID)
+		s.PayloadDiffers = key.Hash != b.hash
+		return s, err
+	}
+	if key.Hash != b.request.Request.Hash {
+		return Started{}, ErrRequestDiffers
+	}
+	// The same request again: its ids were drawn then. With them it finds what it made.
+	b.request.Request = nil
+	b.run.ID, b.run.Root = key.Owner, key.Owner
+	s, err := e.existing(ctx, b, b.run.ID, true)
+	if errors.Is(err, store.ErrNotFound) {
+		s, err = e.start(ctx, b)
+	}
+	s.Replayed = err == nil
+	return s, err
+}
+
+func (e *Engine) existing(ctx context.Context, b birth, runID string, created bool) (Started, error) {
+	record, err := e.store.Record(ctx, b.run.Env, runID)
+	if err != nil {
+		return Started{}, err
+	}
+	return Started{Run: record, Created: created, PayloadDiffers: hashOf(record.Payload) != b.hash}, nil
+}
+
+// checkPlaces refuses a send whose payload was sent from another place of the step before (K1): the two may have changed places.
+// A lone send that only differs is not refused: its first stands.
+func (e *Engine) checkPlaces(ctx context.Context, key store.Key) error {
+	keys, err := e.store.Keys(ctx, key.Env, store.KeySend, key.Scope, e.now())
+	if err != nil {
+		return err
+	}
+	var own *store.Key
+	for i := range keys {
+		if keys[i].Key == key.Key {
+			own = &keys[i]
+		}
+	}
+	if own != nil && own.Hash == key.Hash {
+		return nil
+	}
+	for _, k := range keys {
+		if k.Key != key.Key && k.Hash == key.Hash && samePlaces(k.Key, key.Key) && (own != nil || k.Differs) {
+			return ErrAmbiguousSend
+		}
+	}
+	return nil
+}
+
+// samePlaces tells whether two derived keys differ only in their place.
+func samePlaces(a, b string) bool {
+	var x, y []jsontext.Value
+	if json.Unmarshal([]byte(a), &x) != nil || json.Unmarshal([]byte(b), &y) != nil || len(x) != len(y) {
+		return false
+	}
+	for i := range len(x) - 1 {
+		if string(x[i]) != string(y[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// tryBegin begins a new run's first call in the commit that stores it, if its app has room (one commit fewer per run).
+func (e *Engine) tryBegin(run workflow.Run) (workflow.Run, *queue) {
+	e.mu.Lock()
+	q, ok := e.reserve(appID{run.Env, run.App})
+	e.mu.Unlock()
+	if !ok {
+		return run, nil
+	}
+	d, err := workflow.Apply(run, newCall(run.ID), e.now())
+	if err != nil {
+		e.giveBack(q)
+		return run, nil
+	}
+	return d.Run, q
+}
+
+// giveBack frees a slot that was reserved for nothing.
+func (e *Engine) giveBack(q *queue) {
+	if q == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	q.inFlight--
+	q.wake()
+}
+
+// launch plays a stored run's first call, or puts the run in line.
+func (e *Engine) launch(run workflow.Run, q *queue, f *fresh) {
+	e.logStarted(&run)
+	e.timers.notice(run.TimerAt())
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if q == nil {
+		e.enqueue(run)
+		return
+	}
+	q.inFlight--
+	l := e.track(run, store.History{})
+	l.connected = true
+	l.begun = time.Now().Add(-e.now().Sub(run.Call.BegunAt)) // C3 counts from the begin, which was before the commit
+	if e.stopping {
+		return // the call keeps its lease; it is asked for after the restart
+	}
+	e.spawn(func() { e.play(l, f) })
+}
+
+// Replay starts a new run of the same workflow with the same payload, byte for byte (promise 7). ErrNotFound.
+func (e *Engine) Replay(ctx context.Context, env, runID, newID string, request *RequestKey) (Started, error) {
+	if e.committer.full() {
+		return Started{}, ErrBusy
+	}
+	original, err := e.store.Record(ctx, env, runID)
+	if err != nil {
+		return Started{}, err
+	}
+	t, err := e.oneWorkflow(env, original.App, original.Workflow)
+	if errors.Is(err, ErrUnknownWorkflow) {
+		t = target{app: appID{env, original.App}, workflow: wire.Workflow{Name: original.Workflow}}
+	} else if err != nil {
+		return Started{}, err
+	}
+	run := workflow.Run{ID: or(newID, id.New(id.Run)), Env: env, App: t.app.name, Workflow: t.workflow.Name, ReplayOf: original.ID, Event: original.Event, EventID: original.EventID}
+	return e.start(ctx, birth{run: e.newRun(run, t.workflow), payload: original.Payload, hash: hashOf(original.Payload), request: StartRequest{Env: env, Request: request}})
+}
+
+// Cancel asks a run to end (Z1). It is durable on return; asked again, it changes nothing. ErrNotFound.
+func (e *Engine) Cancel(ctx context.Context, env, runID string) (store.RunRecord, error) {
+	if _, err := e.store.Record(ctx, env, runID); err != nil {
+		return store.RunRecord{}, err
+	}
+	_, err := e.apply(ctx, runID, func(workflow.Run, store.History) (workflow.Input, error) { return workflow.Cancel{}, nil })
+	if err != nil {
+		return store.RunRecord{}, err
+	}
+	return e.store.Record(ctx, env, runID)
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }

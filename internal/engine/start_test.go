@@ -1,0 +1,341 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json/jsontext"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/call"
+	"github.com/nelkap/nelkap/internal/engine"
+	"github.com/nelkap/nelkap/internal/id"
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/store/memory"
+	"github.com/nelkap/nelkap/internal/wire"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+func allRuns(t testing.TB, s store.Reader) []string {
+	t.Helper()
+	list, err := s.Runs(context.Background(), store.RunQuery{Env: engine.DefaultEnv, Limit: 100_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, r := range list {
+		ids = append(ids, r.ID)
+	}
+	return ids
+}
+
+func (a *app) sends() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.sent)
+}
+
+func (n *node) startWith(t testing.TB, r engine.StartRequest) engine.Started {
+	t.Helper()
+	r.Env, r.Workflow = engine.DefaultEnv, "w"
+	s, err := n.StartRun(context.Background(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (n *node) emit(t testing.TB, events ...engine.NewEvent) []engine.Emitted {
+	t.Helper()
+	list, _, err := n.Emit(context.Background(), engine.DefaultEnv, events, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func TestARunKeyHasOneRun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startApp(t, a, engine.Options{})
+		first := n.startWith(t, engine.StartRequest{Key: "k", Payload: jsontext.Value(`{"a":1,"b":2}`)})
+		same := n.startWith(t, engine.StartRequest{Key: "k", Payload: jsontext.Value(`{"b":2, "a":1}`)})
+		other := n.startWith(t, engine.StartRequest{Key: "k", Payload: jsontext.Value(`3`)})
+		want(t, "created", fmt.Sprint(first.Created, same.Created, other.Created), "true false false")
+		want(t, "differs", fmt.Sprint(first.PayloadDiffers, same.PayloadDiffers, other.PayloadDiffers), "false false true")
+		want(t, "the second's run", same.Run.ID, first.Run.ID)
+		want(t, "the third's run", other.Run.ID, first.Run.ID)
+		want(t, "runs", len(allRuns(t, s)), 1)
+	})
+}
+
+func TestARunKeyWithATimeIsFreeAfterIt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n, _ := startApp(t, newApp(wire.Workflow{Name: "w"}), engine.Options{})
+		first := n.startWith(t, engine.StartRequest{Key: "k", KeyFor: time.Hour})
+		time.Sleep(59 * time.Minute)
+		want(t, "within", n.startWith(t, engine.StartRequest{Key: "k", KeyFor: time.Hour}).Run.ID, first.Run.ID)
+		time.Sleep(2 * time.Minute)
+		want(t, "created after", n.startWith(t, engine.StartRequest{Key: "k", KeyFor: time.Hour}).Created, true)
+	})
+}
+
+func TestAStartTriedAgainFindsItsRun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n, s := startApp(t, newApp(wire.Workflow{Name: "w"}), engine.Options{})
+		for _, r := range []engine.StartRequest{{ID: id.New(id.Run)}, {ID: id.New(id.Run), Key: "k"}} {
+			first, second := n.startWith(t, r), n.startWith(t, r)
+			want(t, "created", fmt.Sprint(first.Created, second.Created), "true true")
+			want(t, "run", second.Run.ID, first.Run.ID)
+		}
+		want(t, "runs", len(allRuns(t, s)), 2)
+	})
+}
+
+func TestAnIdempotencyKeyAnswersTheSame(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n, s := startApp(t, newApp(wire.Workflow{Name: "w"}), engine.Options{})
+		request := func(hash string) *engine.RequestKey {
+			return &engine.RequestKey{Scope: "POST /v1/runs", Key: "k", Hash: hash}
+		}
+		first, second := n.startWith(t, engine.StartRequest{Request: request("h")}), n.startWith(t, engine.StartRequest{Request: request("h")})
+		want(t, "run", second.Run.ID, first.Run.ID)
+		want(t, "answers", fmt.Sprint(first.Created, first.Replayed, second.Created, second.Replayed), "true false true true")
+		_, err := n.StartRun(context.Background(), engine.StartRequest{Env: engine.DefaultEnv, Workflow: "w", Request: request("other")})
+		if !errors.Is(err, engine.ErrRequestDiffers) {
+			t.Errorf("another body: %v", err)
+		}
+		// With a run key that is taken, the request made nothing; again it makes nothing.
+		n.startWith(t, engine.StartRequest{Key: "taken"})
+		for range 2 {
+			again := n.startWith(t, engine.StartRequest{Key: "taken", Request: &engine.RequestKey{Scope: "POST /v1/runs", Key: "k2", Hash: "h"}})
+			want(t, "created", again.Created, false)
+		}
+		want(t, "runs", len(allRuns(t, s)), 2)
+		events, _, err := n.Emit(context.Background(), engine.DefaultEnv, []engine.NewEvent{{Name: "e"}, {Name: "f"}}, request("events"))
+		if !errors.Is(err, engine.ErrRequestDiffers) {
+			t.Fatalf("%v, %v", events, err)
+		}
+		key := &engine.RequestKey{Scope: "POST /v1/events", Key: "k", Hash: "h"}
+		one, _, err := n.Emit(context.Background(), engine.DefaultEnv, []engine.NewEvent{{Name: "e"}, {Name: "f"}}, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		two, replayed, err := n.Emit(context.Background(), engine.DefaultEnv, []engine.NewEvent{{Name: "e"}, {Name: "f"}}, key)
+		if err != nil || !replayed || two[0].Event.ID != one[0].Event.ID || two[1].Event.ID != one[1].Event.ID {
+			t.Errorf("%+v, %v, %v", two, replayed, err)
+		}
+	})
+}
+
+func TestAnEventStartsEveryWorkflowThatListensOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		listen := []wire.Trigger{{Event: "order.paid"}, {Event: "order.paid"}}
+		a := newApp(wire.Workflow{Name: "w", Triggers: listen}, wire.Workflow{Name: "v", Triggers: listen[:1]}, wire.Workflow{Name: "hook", Triggers: []wire.Trigger{{Webhook: "shop"}}})
+		n, s := startApp(t, a, engine.Options{})
+		e := n.emit(t, engine.NewEvent{Name: "order.paid", Payload: jsontext.Value(`"o_1"`)})[0]
+		want(t, "runs of the event", e.Event.Runs, 2)
+		started := map[string]bool{}
+		for range 2 {
+			c := a.next(t, time.Second)
+			started[c.Run.Workflow] = true
+			want(t, "payload", string(c.Run.Payload), `"o_1"`)
+			want(t, "event", c.Run.Event.ID, e.Event.ID)
+		}
+		want(t, "started", fmt.Sprint(started), "map[v:true w:true]")
+		want(t, "a webhook's runs", n.emit(t, engine.NewEvent{Name: "webhook.shop"})[0].Event.Runs, 1)
+		want(t, "an event that nobody hears", n.emit(t, engine.NewEvent{Name: "nobody"})[0].Event.Runs, 0)
+		want(t, "runs", len(allRuns(t, s)), 3)
+	})
+}
+
+func TestAnEventEmittedTwice(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w", Triggers: []wire.Trigger{{Event: "e"}}})
+		n, s := startApp(t, a, engine.Options{})
+		n.emit(t, engine.NewEvent{Name: "e"})
+		n.emit(t, engine.NewEvent{Name: "e"})
+		want(t, "without an id: runs", len(allRuns(t, s)), 2)
+		first := n.emit(t, engine.NewEvent{Name: "e", ID: "pay_1", Payload: jsontext.Value(`1`)})[0]
+		second := n.emit(t, engine.NewEvent{Name: "e", ID: "pay_1", Payload: jsontext.Value(`2`)})[0]
+		want(t, "with an id: created", fmt.Sprint(first.Created, second.Created, second.PayloadDiffers), "true false true")
+		want(t, "with an id: runs", len(allRuns(t, s)), 3)
+		want(t, "under another name: created", n.emit(t, engine.NewEvent{Name: "f", ID: "pay_1"})[0].Created, true)
+		tried := engine.NewEvent{Name: "e", ID: id.New(id.Event)}
+		want(t, "tried again: created", fmt.Sprint(n.emit(t, tried)[0].Created, n.emit(t, tried)[0].Created), "true true")
+		want(t, "tried again: runs", len(allRuns(t, s)), 4)
+		mixed := n.emit(t, engine.NewEvent{Name: "e", ID: "pay_1"}, engine.NewEvent{Name: "e", ID: "pay_2"})
+		want(t, "in an array: created", fmt.Sprint(mixed[0].Created, mixed[1].Created), "false true")
+		want(t, "in an array: runs", len(allRuns(t, s)), 5)
+	})
+}
+
+func TestASendInAStepHappensOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"}, wire.Workflow{Name: "child"})
+		n, s := startApp(t, a, engine.Options{})
+		n.start(t, "w")
+		c := a.next(t, time.Second)
+		send := func(c *sentCall, nonce string, place int, payload string) (engine.Started, error) {
+			return n.StartRun(context.Background(), engine.StartRequest{
+				Env: engine.DefaultEnv, Workflow: "child", ID: id.New(id.Run), Payload: jsontext.Value(payload),
+				Send: &wire.Send{Fence: c.fence(nonce), Step: wire.StepRef{Name: "start", Number: 1}, Place: place},
+			})
+		}
+		one, err := send(c, "n", 1, `1`)
+		if err != nil || !one.Created {
+			t.Fatal(one, err)
+		}
+		two, err := send(c, "n", 2, `2`)
+		if err != nil || !two.Created {
+			t.Fatal(two, err)
+		}
+		n.poll(t, 0, c.fence("n"))
+		c.lose()
+		a.next(t, time.Second) // the children
+		a.next(t, time.Second)
+		c2 := a.next(t, time.Minute)
+		want(t, "run", c2.Run.ID, c.Run.ID)
+		if _, err := send(c, "n", 3, `3`); !errors.Is(err, engine.ErrSuperseded) {
+			t.Errorf("K3: a send of a superseded call: %v", err)
+		}
+		again, err := send(c2, "m", 1, `1`)
+		if err != nil || again.Created || again.Run.ID != one.Run.ID {
+			t.Errorf("K1: the repeat made %+v, %v", again, err)
+		}
+		if _, err := send(c2, "m", 1, `2`); !errors.Is(err, engine.ErrAmbiguousSend) {
+			t.Errorf("K1: sends that changed places: %v", err)
+		}
+		lone, err := send(c2, "m", 2, `"now"`)
+		if err != nil || lone.Created || !lone.PayloadDiffers || lone.Run.ID != two.Run.ID {
+			t.Errorf("K1: a repeat that only differs: %+v, %v", lone, err)
+		}
+		c2.end(t, wire.End{Type: wire.Completed})
+		synctest.Wait()
+		if _, err := send(c2, "m", 4, `4`); !errors.Is(err, engine.ErrEnded) {
+			t.Errorf("K3: a send after the run's end: %v", err)
+		}
+		want(t, "runs", len(allRuns(t, s)), 3)
+	})
+}
+
+func TestAnEventOfAStepIsEmittedOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"}, wire.Workflow{Name: "child", Triggers: []wire.Trigger{{Event: "e"}}})
+		n, s := startApp(t, a, engine.Options{})
+		n.start(t, "w")
+		c := a.next(t, time.Second)
+		send := &wire.Send{Fence: c.fence("n"), Step: wire.StepRef{Name: "emit", Number: 1}, Place: 1}
+		first := n.emit(t, engine.NewEvent{Name: "e", ID: id.New(id.Event), Send: send})[0]
+		second := n.emit(t, engine.NewEvent{Name: "e", ID: id.New(id.Event), Send: send})[0]
+		want(t, "created", fmt.Sprint(first.Created, second.Created), "true false")
+		want(t, "event", second.Event.ID, first.Event.ID)
+		want(t, "runs", len(allRuns(t, s)), 2)
+	})
+}
+
+func TestNothingIsStartedInSilence(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{})
+		_, err := n.StartRun(context.Background(), engine.StartRequest{Env: engine.DefaultEnv, Workflow: "none"})
+		if !errors.Is(err, engine.ErrUnknownWorkflow) {
+			t.Errorf("an unknown workflow: %v", err)
+		}
+		_, err = n.StartRun(context.Background(), engine.StartRequest{Env: engine.DefaultEnv, Workflow: "w", App: "none"})
+		if !errors.Is(err, engine.ErrUnknownWorkflow) {
+			t.Errorf("an unknown app: %v", err)
+		}
+	})
+}
+
+func TestAWorkflowGoesTenMinutesAfterItsAppLacksIt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"}, wire.Workflow{Name: "old", Triggers: []wire.Trigger{{Event: "e"}}})
+		n, _ := startApp(t, a, engine.Options{ForgetAfter: 10 * time.Minute})
+		a.deploy("h2", wire.Workflow{Name: "w"}, wire.Workflow{Name: "new", Triggers: []wire.Trigger{{Event: "e"}}})
+		time.Sleep(11 * time.Second)
+		want(t, "added at once, old kept: runs", n.emit(t, engine.NewEvent{Name: "e"})[0].Event.Runs, 2)
+		time.Sleep(10 * time.Minute)
+		want(t, "old forgotten: runs", n.emit(t, engine.NewEvent{Name: "e"})[0].Event.Runs, 1)
+	})
+}
+
+func TestADeployIsNoticedByTheNextSave(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{DescribeEvery: time.Hour})
+		n.start(t, "w")
+		c := a.next(t, time.Second)
+		a.deploy("h2", wire.Workflow{Name: "w"}, wire.Workflow{Name: "new"})
+		n.Save(context.Background(), wire.Saves{Process: "p", Manifest: "h2", Saves: []wire.Save{{Fence: c.fence("n"), Items: []wire.Item{completed("a", `1`)}}}})
+		time.Sleep(2 * time.Second)
+		if _, err := n.StartRun(context.Background(), engine.StartRequest{Env: engine.DefaultEnv, Workflow: "new"}); err != nil {
+			t.Errorf("D1: %v", err)
+		}
+	})
+}
+
+func (a *app) deploy(hash string, workflows ...wire.Workflow) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.manifest.Hash, a.manifest.Workflows = hash, workflows
+}
+
+func TestAnAppThatStartsAfterTheServerIsFound(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		a.fail(&call.Outcome{Kind: call.NotSent, Reason: "connection refused"})
+		n := startNode(t, memory.New(), a, engine.Options{})
+		n.AddApp("http://127.0.0.1:3000")
+		time.Sleep(5 * time.Minute)
+		apps := n.Apps(engine.DefaultEnv)
+		if len(apps) != 1 || apps[0].Reason != "connection refused" {
+			t.Fatalf("%+v", apps)
+		}
+		a.fail(nil)
+		time.Sleep(2 * time.Second)
+		want(t, "apps", n.Apps(engine.DefaultEnv)[0].Name, "app")
+		n.start(t, "w")
+		a.next(t, time.Second)
+	})
+}
+
+func TestTwoManifestsUnderOneNameAreReported(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n := startNode(t, memory.New(), a, engine.Options{})
+		n.AddApp("http://127.0.0.1:3000")
+		time.Sleep(2 * time.Second)
+		a.deploy("h2", wire.Workflow{Name: "v"})
+		n.AddApp("http://127.0.0.1:3001")
+		time.Sleep(2 * time.Second)
+		found := false
+		for _, app := range n.Apps(engine.DefaultEnv) {
+			found = found || app.URL == "http://127.0.0.1:3001" && app.Reason != ""
+		}
+		if !found {
+			t.Fatalf("%+v", n.Apps(engine.DefaultEnv))
+		}
+	})
+}
+
+func TestWaitingForARunAnswersWhenItEnds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{})
+		runID := n.start(t, "w").Run.ID
+		c := a.next(t, time.Second)
+		began := time.Now()
+		go func() {
+			time.Sleep(3 * time.Second)
+			c.end(t, wire.End{Type: wire.Completed, Output: jsontext.Value(`7`)})
+		}()
+		r, err := n.RunRecord(context.Background(), engine.DefaultEnv, runID, 20*time.Second)
+		if err != nil || r.Status != workflow.Completed || string(r.Output) != `7` || time.Since(began) != 3*time.Second {
+			t.Fatalf("%+v, %v, %v", r, err, time.Since(began))
+		}
+	})
+}

@@ -1,0 +1,144 @@
+package engine
+
+import (
+	"sync"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// The timers' bounds.
+const (
+	timerNet  = 5 * time.Second // between looks at the store without a hint
+	timerPage = 1_000           // runs read at once
+)
+
+// timers knows the earliest instant at which the store has something due, as far as this process has heard.
+type timers struct {
+	mu   sync.Mutex
+	next time.Time
+	hint chan struct{}
+}
+
+func newTimers() *timers { return &timers{hint: make(chan struct{}, 1)} }
+
+// notice hears of an instant that was stored; zero is none.
+func (t *timers) notice(at time.Time) {
+	if at.IsZero() {
+		return
+	}
+	t.mu.Lock()
+	earlier := t.next.IsZero() || at.Before(t.next)
+	if earlier {
+		t.next = at
+	}
+	t.mu.Unlock()
+	if earlier {
+		select {
+		case t.hint <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// wait is how long there is nothing to do.
+func (t *timers) wait(now time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.next.IsZero() {
+		return timerNet
+	}
+	return min(max(t.next.Sub(now), 0), timerNet)
+}
+
+// restart forgets what was heard; the store is about to be asked.
+func (t *timers) restart() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.next = time.Time{}
+}
+
+// runTimers fires what is due, never early (W4): the store is the truth, what was heard only says when to look.
+func (e *Engine) runTimers() {
+	for {
+		timer := time.NewTimer(e.timers.wait(e.now()))
+		select {
+		case <-e.ctx.Done():
+			timer.Stop()
+			return
+		case <-e.timers.hint:
+			timer.Stop()
+		case <-timer.C:
+			e.fireDue()
+		}
+	}
+}
+
+func (e *Engine) fireDue() {
+	e.timers.restart()
+	for {
+		due, err := e.store.Timers(e.ctx, e.now(), timerPage)
+		if err != nil {
+			if e.ctx.Err() == nil {
+				e.log.Error("reading due timers", "error", err)
+			}
+			return
+		}
+		fired := 0
+		for _, run := range due {
+			if e.fire(run) {
+				fired++
+			}
+		}
+		// A page whose every run failed would come again at once: the net comes back to it.
+		if len(due) < timerPage || fired == 0 {
+			break
+		}
+	}
+	next, err := e.store.NextTimer(e.ctx)
+	if err == nil {
+		e.timers.notice(next)
+	}
+}
+
+// fire tells a run that its time has come; false if that failed.
+func (e *Engine) fire(run workflow.Run) bool {
+	if run.Phase() == workflow.PhaseRunning && !run.NextAt.After(e.now()) {
+		return e.leaseOver(run)
+	}
+	_, err := e.apply(e.ctx, run.ID, func(workflow.Run, store.History) (workflow.Input, error) { return workflow.Timer{}, nil })
+	if err != nil && e.ctx.Err() == nil {
+		e.log.Error("firing a timer", "run", run.ID, "error", err)
+	}
+	return err == nil
+}
+
+// leaseOver looks whether the call was heard of since its lease was stored: then the stored time moves on (C5), else it is cut.
+func (e *Engine) leaseOver(run workflow.Run) bool {
+	e.mu.Lock()
+	l := e.current(run)
+	var until time.Time
+	if l != nil {
+		until = e.contactUntil(l).UTC().Truncate(time.Millisecond)
+	}
+	e.mu.Unlock()
+	if l == nil {
+		e.adopt(run)
+		until = e.now().Add(run.Lease)
+	}
+	if !until.After(e.now()) {
+		e.cut(l, "its lease ended without contact")
+		return true
+	}
+	_, err := e.apply(e.ctx, run.ID, func(now workflow.Run, _ store.History) (workflow.Input, error) {
+		if now.Call == nil || now.Call.ID != run.Call.ID || now.Phase() != workflow.PhaseRunning {
+			return nil, nil
+		}
+		return workflow.Contact{CallID: run.Call.ID, LeaseEndsAt: until}, nil
+	})
+	if err != nil && e.ctx.Err() == nil {
+		e.log.Error("moving a lease", "run", run.ID, "error", err)
+	}
+	return err == nil
+}

@@ -1,0 +1,238 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/nelkap/nelkap/internal/apitype"
+	"github.com/nelkap/nelkap/internal/engine"
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/wire"
+)
+
+// Limits of events.
+const (
+	eventsMax       = 1_000   // in one request
+	emitBytesMax    = 8 << 20 // one request
+	eventIDBytesMax = 256
+)
+
+type eventBody struct {
+	Event   string          `json:"event" minLength:"1" maxLength:"256" doc:"its name"`
+	Payload json.RawMessage `json:"payload,omitempty" doc:"any JSON, at most 1 MiB"`
+	ID      string          `json:"id,omitempty" maxLength:"256" doc:"any text, unique for 90 days under its name: emitted again it is the same event"`
+	Send    *sendBody       `json:"send,omitempty" doc:"where a step emits it; the SDKs fill it in"`
+}
+
+type (
+	emitInput struct {
+		requestKey
+		RawBody []byte `contentType:"application/json"`
+	}
+	emitOutput struct {
+		Replayed string `header:"Idempotent-Replayed"`
+		Body     any
+	}
+	eventsInput struct {
+		pageInput
+		Event string `query:"event" doc:"only events of this name"`
+	}
+	eventsOutput struct{ Body apitype.List[apitype.Event] }
+)
+
+func (a *api) events(h huma.API) {
+	one := h.OpenAPI().Components.Schemas.Schema(typeOf[eventBody](), true, "NewEvent")
+	emitted := h.OpenAPI().Components.Schemas.Schema(typeOf[apitype.EmittedEvent](), true, "EmittedEvent")
+	huma.Register(h, huma.Operation{
+		OperationID: "emit", Method: http.MethodPost, Path: "/v1/events", Summary: "Emit an event, or several, all or none",
+		Description:  "Stores the event and starts the runs that it triggers, in one transaction. An id that is there already answers its event, with created: false.",
+		MaxBodyBytes: emitBytesMax, BodyReadTimeout: bodyTimeout,
+		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: oneOrMany(one)}}},
+		Responses:   map[string]*huma.Response{"200": {Description: "The event, or the events in their order", Content: map[string]*huma.MediaType{"application/json": {Schema: oneOrMany(emitted)}}}},
+	}, a.emit)
+	huma.Register(h, huma.Operation{OperationID: "listEvents", Method: http.MethodGet, Path: "/v1/events", Summary: "List events, newest first"}, a.listEvents)
+}
+
+func oneOrMany(s *huma.Schema) *huma.Schema {
+	return &huma.Schema{OneOf: []*huma.Schema{s, {Type: huma.TypeArray, Items: s}}}
+}
+
+func (a *api) emit(ctx context.Context, in *emitInput) (*emitOutput, error) {
+	events, many, err := readEvents(in.RawBody)
+	if err != nil {
+		return nil, a.errorOf(ctx, err)
+	}
+	var request *engine.RequestKey
+	if in.IdempotencyKey != "" {
+		sum := sha256.Sum256(in.RawBody)
+		request = &engine.RequestKey{Scope: "POST /v1/events", Key: in.IdempotencyKey, Hash: hex.EncodeToString(sum[:16])}
+	}
+	emitted, replayed, err := a.Engine.Emit(ctx, engine.DefaultEnv, events, request)
+	if err != nil {
+		return nil, a.errorOf(ctx, err)
+	}
+	list := []apitype.EmittedEvent{}
+	for _, e := range emitted {
+		list = append(list, apitype.EmittedEvent{Event: eventOf(e.Event), Created: e.Created, PayloadDiffers: e.PayloadDiffers})
+	}
+	out := &emitOutput{Body: list}
+	if !many {
+		out.Body = list[0]
+	}
+	if replayed {
+		out.Replayed = "true"
+	}
+	return out, nil
+}
+
+// readEvents reads one event or an array of them.
+func readEvents(body []byte) (events []engine.NewEvent, many bool, err error) {
+	body = bytes.TrimSpace(body)
+	many = len(body) > 0 && body[0] == '['
+	var list []eventBody
+	if many {
+		err = wire.Decode(body, &list)
+	} else {
+		list = make([]eventBody, 1)
+		err = wire.Decode(body, &list[0])
+	}
+	if err != nil {
+		return nil, many, problem(http.StatusBadRequest, "bad_request", err.Error())
+	}
+	if many && (len(list) == 0 || len(list) > eventsMax) {
+		return nil, many, problem(http.StatusUnprocessableEntity, "invalid", fmt.Sprintf("a request emits 1 to %d events, not %d", eventsMax, len(list)))
+	}
+	seen := map[[2]string]bool{}
+	for i, e := range list {
+		if err := checkEvent(e, i); err != nil {
+			return nil, many, err
+		}
+		if e.ID != "" && seen[[2]string{e.Event, e.ID}] {
+			return nil, many, problem(http.StatusUnprocessableEntity, "invalid", fmt.Sprintf("event %d has the name and the id of one before it: give each an id of its own", i))
+		}
+		seen[[2]string{e.Event, e.ID}] = true
+		events = append(events, engine.NewEvent{Name: e.Event, Payload: e.Payload, ID: e.ID, Send: e.Send.wire()})
+	}
+	return events, many, nil
+}
+
+func checkEvent(e eventBody, i int) error {
+	switch {
+	case e.Event == "" || len(e.Event) > wire.NameBytesMax:
+		return problem(http.StatusUnprocessableEntity, "invalid", fmt.Sprintf("event %d: event must be its name, of 1 to %d bytes", i, wire.NameBytesMax))
+	case len(e.ID) > eventIDBytesMax:
+		return problem(http.StatusUnprocessableEntity, "invalid", fmt.Sprintf("event %d: id has %d bytes, and may have %d at most", i, len(e.ID), eventIDBytesMax))
+	}
+	return checkValue("payload", e.Payload, eventBytesMax)
+}
+
+func (a *api) listEvents(ctx context.Context, in *eventsInput) (*eventsOutput, error) {
+	position, err := in.position()
+	if err != nil {
+		return nil, a.errorOf(ctx, err)
+	}
+	before := int64(0)
+	if position != "" {
+		if before, err = strconv.ParseInt(position, 10, 64); err != nil {
+			return nil, a.errorOf(ctx, badCursor())
+		}
+	}
+	events, err := a.Reader.Events(ctx, store.EventQuery{Env: engine.DefaultEnv, Name: in.Event, Before: before, Limit: in.Limit + 1})
+	if err != nil {
+		return nil, a.errorOf(ctx, err)
+	}
+	out := &eventsOutput{apitype.List[apitype.Event]{Data: []apitype.Event{}}}
+	for _, e := range events[:min(in.Limit, len(events))] {
+		out.Body.Data = append(out.Body.Data, eventOf(e))
+	}
+	if len(events) > in.Limit {
+		out.Body.NextCursor = cursor(strconv.FormatInt(events[in.Limit-1].Position, 10))
+	}
+	return out, nil
+}
+
+func eventOf(e store.Event) apitype.Event {
+	return apitype.Event{ID: e.ID, Event: e.Name, Payload: e.Payload, CreatedAt: apitype.At(e.CreatedAt), Runs: e.Runs}
+}
+
+// webhookPayload is the payload of a webhook's event. Body is the raw text; where it is not UTF-8, its base64 in bodyBase64
+// stands beside an empty body.
+type webhookPayload struct {
+	Webhook    string            `json:"webhook"`
+	Method     string            `json:"method"`
+	Query      map[string]string `json:"query"`
+	Headers    map[string]string `json:"headers"`
+	Body       string            `json:"body"`
+	BodyBase64 string            `json:"bodyBase64,omitempty"`
+	JSON       json.RawMessage   `json:"json,omitempty"`
+}
+
+// hook takes a webhook in: the request as it came, as an event webhook.{name}, acknowledged once it is durable.
+func (a *api) hook(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	event := "webhook." + name
+	if len(event) > wire.NameBytesMax {
+		a.fail(w, r, problem(http.StatusNotFound, "not_found", "a webhook's name is shorter"))
+		return
+	}
+	body, err := readBody(w, r, eventBytesMax/2)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	payload, err := json.Marshal(webhookOf(name, r, body))
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	emitted, _, err := a.Engine.Emit(r.Context(), engine.DefaultEnv, []engine.NewEvent{{Name: event, Payload: payload}}, nil)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	e := emitted[0].Event
+	writeJSON(w, http.StatusOK, apitype.EmittedEvent{Event: apitype.Event{ID: e.ID, Event: e.Name, CreatedAt: apitype.At(e.CreatedAt), Runs: e.Runs}, Created: true})
+}
+
+// secretHeaders are not stored: they are for this server, not for a workflow.
+var secretHeaders = map[string]bool{"cookie": true, "authorization": true, "proxy-authorization": true}
+
+func webhookOf(name string, r *http.Request, body []byte) webhookPayload {
+	p := webhookPayload{Webhook: name, Method: r.Method, Query: first(r.URL.Query()), Headers: map[string]string{}}
+	for header, values := range r.Header {
+		if lower := strings.ToLower(header); !secretHeaders[lower] {
+			p.Headers[lower] = strings.ToValidUTF8(strings.Join(values, ", "), "�")
+		}
+	}
+	if !utf8.Valid(body) {
+		p.BodyBase64 = base64.StdEncoding.EncodeToString(body)
+		return p
+	}
+	p.Body = string(body)
+	if json.Valid(body) && wire.Depth(body) < wire.DepthMax {
+		p.JSON = body
+	}
+	return p
+}
+
+// first gives a query's first values by name.
+func first(query url.Values) map[string]string {
+	out := map[string]string{}
+	for name := range maps.Keys(query) {
+		out[strings.ToValidUTF8(name, "�")] = strings.ToValidUTF8(query.Get(name), "�")
+	}
+	return out
+}

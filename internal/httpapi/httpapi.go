@@ -1,0 +1,215 @@
+// Package httpapi is the server's HTTP face: the public API (described by OpenAPI 3.1 at /openapi.json), the protocol's messages from
+// apps, webhooks in, and health. It turns requests into calls of the engine and its errors into RFC 9457 problems; it decides
+// nothing about runs.
+//
+// Every route but those in open needs an API key: a new route is closed unless it is named there. Every body has a limit.
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/nelkap/nelkap/internal/auth"
+	"github.com/nelkap/nelkap/internal/engine"
+	"github.com/nelkap/nelkap/internal/id"
+	"github.com/nelkap/nelkap/internal/store"
+)
+
+// Options configure the API.
+type Options struct {
+	Engine *engine.Engine
+	Reader store.Reader
+	// Keys are the API keys. Without any the API is open: only for dev, on loopback.
+	Keys auth.Keys
+	// Dev: the server is for one person's machine: it answers only to loopback names, and takes apps at private addresses.
+	Dev     bool
+	Version string
+	Logger  *slog.Logger
+}
+
+// Bounds of requests. Each body's own limit stands at its route.
+const (
+	headerBytesMax    = 64 << 10
+	readHeaderTimeout = 10 * time.Second
+	bodyTimeout       = 60 * time.Second
+	requestIDBytesMax = 128
+)
+
+type api struct {
+	Options
+	mux *http.ServeMux
+}
+
+// New makes the handler of everything that the server answers.
+func New(o Options) http.Handler {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	a := &api{Options: o, mux: http.NewServeMux()}
+	a.public()
+	a.protocol()
+	a.mux.HandleFunc("POST /hooks/{name}", a.hook)
+	a.mux.HandleFunc("GET /healthz", a.healthz)
+	a.mux.HandleFunc("GET /readyz", a.readyz)
+	return a.middleware(a.mux)
+}
+
+// Server makes the http.Server for a handler of New. Its requests may last: polls and waits are held.
+func Server(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: readHeaderTimeout, MaxHeaderBytes: headerBytesMax, IdleTimeout: 2 * time.Minute,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
+// OpenAPI is the description of the public API, as /openapi.json gives it.
+func OpenAPI(version string) ([]byte, error) {
+	a := &api{Options: Options{Version: version}, mux: http.NewServeMux()}
+	return a.public().OpenAPI().MarshalJSON()
+}
+
+// public registers the routes that OpenAPI describes.
+func (a *api) public() huma.API {
+	huma.NewError = newHumaError
+	config := huma.DefaultConfig("Nelkap", a.Version)
+	config.Info.Description = "Runs, events, apps and workflows of a Nelkap server. Errors are RFC 9457 problems with a stable `code`."
+	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "/openapi", "", ""
+	config.CreateHooks = nil
+	config.Formats = map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat}
+	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"key": {Type: "http", Scheme: "bearer", Description: "an API key"}}
+	config.Security = []map[string][]string{{"key": {}}}
+	described := humago.New(a.mux, config)
+	a.runs(described)
+	a.events(described)
+	a.apps(described)
+	return described
+}
+
+// open are the routes that need no key: health, webhooks (whose senders have none), and the protocol's messages, which bear
+// their calls' tokens.
+var open = []string{"GET /healthz", "GET /readyz", "POST /hooks/{name}", "POST /v1/saves", "POST /v1/heartbeats", "POST /v1/ends", "GET /v1/calls/{id}/steps"}
+
+func (a *api) isOpen(r *http.Request) bool {
+	_, pattern := a.mux.Handler(r)
+	for _, p := range open {
+		if p == pattern {
+			return true
+		}
+	}
+	return false
+}
+
+type requestIDKey struct{}
+
+// middleware wraps every route: an id for each request, no panic past here, who may ask, and problems for routes that are not
+// there.
+func (a *api) middleware(next http.Handler) http.Handler {
+	crossOrigin := http.NewCrossOriginProtection()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requestID := r.Header.Get("X-Request-Id")
+		if requestID == "" || len(requestID) > requestIDBytesMax || !printable(requestID) {
+			requestID = id.Secret()
+		}
+		w.Header().Set("X-Request-Id", requestID)
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, requestID))
+		defer a.recovered(w, r)
+		switch {
+		case a.Dev && !loopbackHost(r.Host):
+			a.fail(w, r, problem(http.StatusForbidden, "host_not_allowed", "the development server answers only to localhost: open it as http://127.0.0.1, not as "+r.Host))
+		case crossOrigin.Check(r) != nil:
+			a.fail(w, r, problem(http.StatusForbidden, "cross_origin", "a page of another origin may not call this server"))
+		case !a.isOpen(r) && !a.Keys.Allow(r.Header.Get("Authorization")):
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			a.fail(w, r, problem(http.StatusUnauthorized, "unauthorized", "this needs an API key: send Authorization: Bearer KEY, or set NELKAP_API_KEY for the CLI and the SDKs"))
+		default:
+			a.route(w, r, next)
+		}
+	})
+}
+
+// route gives problems, not text, for paths and methods that are not there.
+func (a *api) route(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	if _, pattern := a.mux.Handler(r); pattern == "" {
+		if allowed := a.allowed(r); len(allowed) > 0 {
+			w.Header().Set("Allow", strings.Join(allowed, ", "))
+			a.fail(w, r, problem(http.StatusMethodNotAllowed, "method_not_allowed", "this path takes "+strings.Join(allowed, ", ")+", not "+r.Method))
+			return
+		}
+		a.fail(w, r, problem(http.StatusNotFound, "not_found", "there is nothing at "+r.URL.Path+"; /openapi.json lists the routes"))
+		return
+	}
+	next.ServeHTTP(w, r)
+}
+
+func (a *api) allowed(r *http.Request) []string {
+	var list []string
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut} {
+		other := r.Clone(r.Context())
+		other.Method = method
+		if _, pattern := a.mux.Handler(other); pattern != "" {
+			list = append(list, method)
+		}
+	}
+	return list
+}
+
+// recovered answers a panic, which is a fault of ours: strangers get an id, the log gets the rest.
+func (a *api) recovered(w http.ResponseWriter, r *http.Request) {
+	if v := recover(); v != nil {
+		if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+			panic(v)
+		}
+		a.Logger.Error("a request panicked", "path", r.URL.Path, "requestId", requestID(r.Context()), "panic", v, "stack", string(debug.Stack()))
+		a.fail(w, r, problem(http.StatusInternalServerError, "internal", "the server failed; its log has the details under this requestId"))
+	}
+}
+
+func requestID(ctx context.Context) string {
+	text, _ := ctx.Value(requestIDKey{}).(string)
+	return text
+}
+
+func printable(text string) bool {
+	for _, r := range text {
+		if r <= ' ' || r > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// loopbackHost tells whether a Host header names this machine: a page that had its name rebound to it does not pass.
+func loopbackHost(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = strings.Trim(host, "[]")
+	}
+	ip := net.ParseIP(name)
+	return strings.EqualFold(name, "localhost") || (ip != nil && ip.IsLoopback())
+}
+
+func (a *api) healthz(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+// readyz asks the store: what can't read can't serve.
+func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := a.Reader.NextTimer(ctx); err != nil {
+		a.Logger.Error("not ready: the store can't be read", "error", err)
+		a.fail(w, r, problem(http.StatusServiceUnavailable, "not_ready", "the store can't be read now"))
+		return
+	}
+	writeJSON(w, http.StatusOK, map[string]string{"status": "ready", "version": a.Version})
+}

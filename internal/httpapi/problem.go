@@ -1,0 +1,126 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json/v2"
+	"errors"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/nelkap/nelkap/internal/apitype"
+	"github.com/nelkap/nelkap/internal/engine"
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/wire"
+)
+
+// docs is where a code is explained.
+const docs = "https://docs.nelkap.com/errors/"
+
+func problem(status int, code, detail string) *apitype.Problem {
+	return &apitype.Problem{Type: docs + code, Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
+}
+
+// known maps the engine's and the store's errors to problems: the one place that does.
+var known = []struct {
+	err    error
+	status int
+	code   string
+}{
+	{store.ErrNotFound, http.StatusNotFound, "not_found"},
+	{engine.ErrBusy, http.StatusTooManyRequests, "busy"},
+	{engine.ErrStopping, http.StatusServiceUnavailable, "stopping"},
+	{engine.ErrUnknownWorkflow, http.StatusUnprocessableEntity, "workflow_unknown"},
+	{engine.ErrAmbiguousWorkflow, http.StatusUnprocessableEntity, "workflow_ambiguous"},
+	{engine.ErrAmbiguousSend, http.StatusConflict, "ambiguous_send"},
+	{engine.ErrRequestDiffers, http.StatusUnprocessableEntity, "idempotency_key_reused"},
+	{engine.ErrSuperseded, http.StatusConflict, "superseded"},
+	{engine.ErrEnded, http.StatusConflict, "ended"},
+	{engine.ErrAppUnusable, http.StatusUnprocessableEntity, "app_unusable"},
+	{context.Canceled, 499, "client_closed_request"},
+}
+
+// problemOf turns any error into a problem. What is not on the list is a fault of ours: its text goes to the log alone.
+func (a *api) problemOf(ctx context.Context, err error) *apitype.Problem {
+	var p *apitype.Problem
+	if errors.As(err, &p) {
+		return withID(ctx, p)
+	}
+	for _, k := range known {
+		if errors.Is(err, k.err) {
+			return withID(ctx, problem(k.status, k.code, err.Error()))
+		}
+	}
+	a.Logger.Error("a request failed", "requestId", requestID(ctx), "error", err)
+	return withID(ctx, problem(http.StatusInternalServerError, "internal", "the server failed; its log has the details under this requestId"))
+}
+
+func withID(ctx context.Context, p *apitype.Problem) *apitype.Problem {
+	copied := *p
+	copied.RequestID = requestID(ctx)
+	return &copied
+}
+
+// fail answers with a problem.
+func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
+	p := a.problemOf(r.Context(), err)
+	w.Header().Set("Content-Type", p.ContentType(""))
+	if p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	w.WriteHeader(p.Status)
+	json.MarshalWrite(w, p) //nolint:errcheck // the client may be gone
+}
+
+// errorOf is fail for described routes: huma writes the problem.
+func (a *api) errorOf(ctx context.Context, err error) error {
+	p := a.problemOf(ctx, err)
+	if p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable {
+		return huma.ErrorWithHeaders(p, http.Header{"Retry-After": {"1"}})
+	}
+	return p
+}
+
+// codes are the codes of refusals that huma makes.
+var codes = map[int]string{
+	http.StatusBadRequest: "bad_request", http.StatusUnprocessableEntity: "invalid", http.StatusRequestEntityTooLarge: "body_too_large",
+	http.StatusUnsupportedMediaType: "bad_content_type", http.StatusRequestTimeout: "request_timeout", http.StatusNotAcceptable: "not_acceptable",
+}
+
+// newHumaError makes the problems of requests that don't fit their description.
+func newHumaError(status int, message string, errs ...error) huma.StatusError {
+	code := codes[status]
+	if code == "" {
+		code = "internal"
+	}
+	p := problem(status, code, message)
+	for _, err := range errs {
+		var detailer huma.ErrorDetailer
+		if errors.As(err, &detailer) {
+			d := detailer.ErrorDetail()
+			p.Errors = append(p.Errors, apitype.ProblemDetail{Location: d.Location, Message: d.Message})
+			p.Detail += ": " + d.Message + " at " + d.Location
+		} else if err != nil {
+			p.Errors = append(p.Errors, apitype.ProblemDetail{Message: err.Error()})
+			p.Detail += ": " + err.Error()
+		}
+	}
+	return p
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	json.MarshalWrite(w, v) //nolint:errcheck // the client may be gone
+}
+
+// writeMessage answers with a message of the protocol.
+func writeMessage(w http.ResponseWriter, message any) error {
+	body, err := wire.Encode(message)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Write(body)
+	return nil
+}

@@ -1,0 +1,103 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/wire"
+)
+
+// Limits of the protocol's requests (protocol/SPEC.md, section 2).
+const (
+	heartbeatBytesMax = 8 << 20 // some 40,000 calls of one process
+	idBytesMax        = 256     // process ids, call ids, nonces, tokens
+)
+
+// protocol registers what apps send. Its messages bear their calls' tokens.
+func (a *api) protocol() {
+	a.mux.HandleFunc("POST /v1/saves", message(a, wire.SavesBytesMax, func(ctx context.Context, m wire.Saves) (any, error) {
+		if err := checkProcess(m.Process); err != nil {
+			return nil, err
+		}
+		return a.Engine.Save(ctx, m), nil
+	}))
+	a.mux.HandleFunc("POST /v1/ends", message(a, wire.CallBytesMax, func(ctx context.Context, m wire.Ends) (any, error) {
+		if err := checkProcess(m.Process); err != nil {
+			return nil, err
+		}
+		return a.Engine.End(ctx, m), nil
+	}))
+	a.mux.HandleFunc("POST /v1/heartbeats", message(a, heartbeatBytesMax, func(ctx context.Context, m wire.Heartbeat) (any, error) {
+		if err := checkProcess(m.Process); err != nil {
+			return nil, err
+		}
+		return a.Engine.Heartbeat(ctx, m)
+	}))
+	a.mux.HandleFunc("GET /v1/calls/{id}/steps", a.callSteps)
+}
+
+func checkProcess(process string) error {
+	if process == "" || len(process) > idBytesMax {
+		return problem(http.StatusBadRequest, "bad_request", "process must have 1 to 256 characters: the random id that the process drew when it started")
+	}
+	return nil
+}
+
+// message makes the handler of one kind of message: read within its limit, decode, hand over, answer.
+func message[M any](a *api, bytesMax int64, handle func(context.Context, M) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, err := readBody(w, r, bytesMax)
+		if err != nil {
+			a.fail(w, r, err)
+			return
+		}
+		var m M
+		if err := wire.Decode(body, &m); err != nil {
+			a.fail(w, r, problem(http.StatusBadRequest, "bad_request", err.Error()))
+			return
+		}
+		answer, err := handle(r.Context(), m)
+		if err == nil {
+			err = writeMessage(w, answer)
+		}
+		if err != nil {
+			a.fail(w, r, err)
+		}
+	}
+}
+
+// readBody reads a whole body, within its limit and in time.
+func readBody(w http.ResponseWriter, r *http.Request, bytesMax int64) ([]byte, error) {
+	control := http.NewResponseController(w)
+	control.SetReadDeadline(time.Now().Add(bodyTimeout)) //nolint:errcheck // not every writer has deadlines; the limit holds without
+	defer control.SetReadDeadline(time.Time{})           //nolint:errcheck // likewise
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bytesMax))
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return nil, problem(http.StatusRequestEntityTooLarge, "body_too_large", "the body has more than "+strconv.FormatInt(bytesMax, 10)+" bytes")
+	}
+	if err != nil {
+		return nil, problem(http.StatusBadRequest, "bad_request", "the body did not arrive whole")
+	}
+	return body, nil
+}
+
+func (a *api) callSteps(w http.ResponseWriter, r *http.Request) {
+	after, err := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64)
+	if err != nil || after < 0 {
+		a.fail(w, r, problem(http.StatusBadRequest, "bad_request", "after must be the number of an entry"))
+		return
+	}
+	f := wire.Fence{Call: r.PathValue("id"), Token: r.Header.Get(wire.HeaderToken), Nonce: r.Header.Get(wire.HeaderNonce)}
+	page, err := a.Engine.Steps(r.Context(), f, after)
+	if err == nil {
+		err = writeMessage(w, page)
+	}
+	if err != nil {
+		a.fail(w, r, err)
+	}
+}

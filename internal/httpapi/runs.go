@@ -1,0 +1,364 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/nelkap/nelkap/internal/apitype"
+	"github.com/nelkap/nelkap/internal/engine"
+	"github.com/nelkap/nelkap/internal/id"
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/wire"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// Limits of the API's values (promise 16).
+const (
+	runBytesMax   = wire.ResultBytesMax + 64<<10
+	eventBytesMax = 1 << 20
+	keyBytesMax   = 512
+	listStd       = 20
+)
+
+// sendBody is where a step sends from; the SDKs fill it in.
+type sendBody struct {
+	Call  string `json:"call"`
+	Token string `json:"token"`
+	Nonce string `json:"nonce"`
+	Step  struct {
+		Name   string `json:"name"`
+		Number int    `json:"number"`
+	} `json:"step"`
+	Place int `json:"place"`
+}
+
+func (s *sendBody) wire() *wire.Send {
+	if s == nil {
+		return nil
+	}
+	return &wire.Send{Fence: wire.Fence{Call: s.Call, Token: s.Token, Nonce: s.Nonce}, Step: wire.StepRef{Name: s.Step.Name, Number: s.Step.Number}, Place: s.Place}
+}
+
+type startBody struct {
+	Workflow string          `json:"workflow" minLength:"1" maxLength:"256" doc:"the workflow's name"`
+	Payload  json.RawMessage `json:"payload,omitempty" doc:"any JSON, at most 4 MiB"`
+	App      string          `json:"app,omitempty" doc:"the app that has the workflow; needed where several have one of this name"`
+	Key      string          `json:"key,omitempty" maxLength:"512" doc:"one run for each key of this app's workflow: a second start answers the first's run"`
+	KeyForMs int64           `json:"keyForMs,omitempty" minimum:"1" doc:"how long the key is kept; without it for ever"`
+	ID       string          `json:"id,omitempty" doc:"run_…, drawn by the client before its first try, so that a try again finds the run"`
+	Send     *sendBody       `json:"send,omitempty" doc:"where a step starts the run; the SDKs fill it in"`
+}
+
+type requestKey struct {
+	IdempotencyKey string `header:"Idempotency-Key" maxLength:"512" doc:"the same request again answers what it did the first time, for 24 h"`
+}
+
+type (
+	startInput struct {
+		requestKey
+		Body startBody
+	}
+	startOutput struct {
+		Status   int
+		Replayed string `header:"Idempotent-Replayed"`
+		Body     apitype.StartedRun
+	}
+	runInput struct {
+		ID     string `path:"id"`
+		WaitMs int64  `query:"waitMs" minimum:"0" maximum:"30000" doc:"wait so long for the run to end"`
+	}
+	runOutput   struct{ Body apitype.Run }
+	replayInput struct {
+		requestKey
+		ID   string `path:"id"`
+		Body *struct {
+			ID string `json:"id,omitempty" doc:"run_…, drawn by the client before its first try"`
+		} `required:"false"`
+	}
+	cancelInput struct {
+		ID string `path:"id"`
+	}
+	pageInput struct {
+		Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"20"`
+		Cursor string `query:"cursor" doc:"the nextCursor of the page before"`
+	}
+	runsInput struct {
+		pageInput
+		Status   string `query:"status" enum:"queued,running,waiting,completed,failed,cancelled,skipped"`
+		Workflow string `query:"workflow"`
+		App      string `query:"app"`
+		Key      string `query:"key"`
+	}
+	runsOutput struct{ Body apitype.List[apitype.Run] }
+	stepsInput struct {
+		pageInput
+		ID string `path:"id"`
+	}
+	stepsOutput struct{ Body apitype.List[apitype.Step] }
+)
+
+func (a *api) runs(h huma.API) {
+	huma.Register(h, huma.Operation{
+		OperationID: "startRun", Method: http.MethodPost, Path: "/v1/runs", Summary: "Start a run", DefaultStatus: http.StatusCreated,
+		Description: "Answers 201 with the new run, or 200 with the one that the key, the id or the Idempotency-Key started before.", MaxBodyBytes: runBytesMax, BodyReadTimeout: bodyTimeout,
+	}, a.startRun)
+	huma.Register(h, huma.Operation{OperationID: "listRuns", Method: http.MethodGet, Path: "/v1/runs", Summary: "List runs, newest first"}, a.listRuns)
+	huma.Register(h, huma.Operation{OperationID: "getRun", Method: http.MethodGet, Path: "/v1/runs/{id}", Summary: "Get a run"}, a.getRun)
+	huma.Register(h, huma.Operation{OperationID: "listSteps", Method: http.MethodGet, Path: "/v1/runs/{id}/steps", Summary: "List a run's steps, in the order in which they were saved"}, a.listSteps)
+	huma.Register(h, huma.Operation{OperationID: "replayRun", Method: http.MethodPost, Path: "/v1/runs/{id}/replay", Summary: "Replay a run as a new one", DefaultStatus: http.StatusCreated}, a.replayRun)
+	huma.Register(h, huma.Operation{OperationID: "cancelRun", Method: http.MethodPost, Path: "/v1/runs/{id}/cancel", Summary: "Cancel a run"}, a.cancelRun)
+}
+
+func (a *api) startRun(ctx context.Context, in *startInput) (*startOutput, error) {
+	b := in.Body
+	if b.ID != "" {
+		if err := id.Check(id.Run, b.ID); err != nil {
+			return nil, a.errorOf(ctx, problem(http.StatusUnprocessableEntity, "invalid", err.Error()))
+		}
+	}
+	if err := checkValue("payload", b.Payload, wire.ResultBytesMax); err != nil {
+		return nil, a.errorOf(ctx, err)
+	}
+	started, err := a.Engine.StartRun(ctx, engine.StartRequest{
+		Env: engine.DefaultEnv, Workflow: b.Workflow, App: b.App, Payload: b.Payload, ID: b.ID, Key: b.Key,
+		KeyFor: time.Duration(b.KeyForMs) * time.Millisecond, Send: b.Send.wire(), Request: in.key("POST /v1/runs", b),
+	})
+	return a.started(ctx, started, err)
+}
+
+// key is the engine's form of an Idempotency-Key; nil without one.
+func (k requestKey) key(scope string, body any) *engine.RequestKey {
+	if k.IdempotencyKey == "" {
+		return nil
+	}
+	text, _ := json.Marshal(body) // it came as JSON
+	sum := sha256.Sum256(text)
+	return &engine.RequestKey{Scope: scope, Key: k.IdempotencyKey, Hash: hex.EncodeToString(sum[:16])}
+}
+
+func (a *api) started(ctx context.Context, s engine.Started, err error) (*startOutput, error) {
+	if err != nil {
+		return nil, a.errorOf(ctx, err)
+	}
+	out := &startOutput{Status: http.StatusCreated, Body: apitype.StartedRun{Run: a.runOf(s.Run), Created: s.Created, PayloadDiffers: s.PayloadDiffers}}
+	if !s.Created {
+		out.Status = http.StatusOK
+	}
+	if s.Replayed {
+		out.Replayed = "true"
+	}
+	return out, nil
+}
+
+func (a *api) getRun(ctx context.Context, in *runInput) (*runOutput, error) {
+	record, err := a.Engine.RunRecord(ctx, engine.DefaultEnv, in.ID, time.Duration(in.WaitMs)*time.Millisecond)
+	if err != nil {
+		return nil, a.errorOf(ctx, err)
+	}
+	return &runOutput{a.runOf(record)}, nil
+}
+
+func (a *api) replayRun(ctx context.Context, in *replayInput) (*startOutput, error) {
+	newID := ""
+	if in.Body != nil && in.Body.ID != "" {
+		newID = in.Body.ID
+		if err := id.Check(id.Run, newID); err != nil {
+			return nil, a.errorOf(ctx, problem(http.StatusUnprocessableEntity, "invalid", err.Error()))
+		}
+	}
+	started, err := a.Engine.Replay(ctx, engine.DefaultEnv, in.ID, newID, in.key("POST /v1/runs/"+in.ID+"/replay", in.Body))
+	return a.started(ctx, started, err)
+}
+
+func (a *api) cancelRun(ctx context.Context, in *cancelInput) (*runOutput, error) {
+	record, err := a.Engine.Cancel(ctx, engine.DefaultEnv, in.ID)
+	if err != nil {
+		return nil, a.errorOf(ctx, err)
+	}
+	return &runOutput{a.runOf(record)}, nil
+}
+
+func (a *api) listRuns(ctx context.Context, in *runsInput) (*runsOutput, error) {
+	before, err := in.position()
+	if err != nil {
+		return nil, a.errorOf(ctx, err)
+	}
+	records, err := a.Reader.Runs(ctx, store.RunQuery{Env: engine.DefaultEnv, App: in.App, Workflow: in.Workflow, Status: workflow.Status(in.Status), Key: in.Key, Before: before, Limit: in.Limit + 1})
+	if err != nil {
+		return nil, a.errorOf(ctx, err)
+	}
+	out := &runsOutput{apitype.List[apitype.Run]{Data: []apitype.Run{}}}
+	for _, r := range records[:min(in.Limit, len(records))] {
+		out.Body.Data = append(out.Body.Data, a.runOf(r))
+	}
+	if len(records) > in.Limit {
+		out.Body.NextCursor = cursor(records[in.Limit-1].ID)
+	}
+	return out, nil
+}
+
+// cursor makes a position opaque: what it is made of may change.
+func cursor(position string) *string {
+	text := base64.RawURLEncoding.EncodeToString([]byte(position))
+	return &text
+}
+
+func (p pageInput) position() (string, error) {
+	b, err := base64.RawURLEncoding.DecodeString(p.Cursor)
+	if err != nil || len(b) > keyBytesMax {
+		return "", badCursor()
+	}
+	return string(b), nil
+}
+
+func badCursor() error {
+	return problem(http.StatusUnprocessableEntity, "bad_cursor", "cursor must be the nextCursor of a page before, unchanged")
+}
+
+// checkValue bounds a user's value in bytes and in depth.
+func checkValue(name string, value []byte, bytesMax int) error {
+	if len(value) > bytesMax {
+		return problem(http.StatusRequestEntityTooLarge, name+"_too_large", fmt.Sprintf("%s has %d bytes, and may have %d at most: store the data elsewhere and send a reference to it", name, len(value), bytesMax))
+	}
+	if wire.Depth(value) > wire.DepthMax {
+		return problem(http.StatusUnprocessableEntity, name+"_too_deep", fmt.Sprintf("%s is nested more than %d deep", name, wire.DepthMax))
+	}
+	return nil
+}
+
+func (a *api) runOf(r store.RunRecord) apitype.Run {
+	out := apitype.Run{
+		ID: r.ID, Workflow: r.Workflow, App: r.App, Status: string(r.Status), Payload: r.Payload, Output: r.Output,
+		Error: errorOf(r.Error), Event: optional(r.Event), EventID: optional(r.EventID), Key: optional(r.Key), ReplayOf: optional(r.ReplayOf),
+		Attempt: r.Attempts + 1, CreatedAt: apitype.At(r.CreatedAt), StartedAt: apitype.At(r.StartedAt), EndedAt: apitype.At(r.EndedAt),
+	}
+	if r.Status != workflow.Completed {
+		out.Output = json.RawMessage("null")
+	}
+	if r.Ending != nil && r.Ending.Reason == workflow.EndCancelled {
+		out.CancelRequestedAt = apitype.At(r.Ending.At)
+	}
+	if w := a.Engine.Waiting(r.Run); w != nil {
+		out.WaitingFor = &apitype.WaitingFor{Reason: w.Reason, NextAt: apitype.At(w.NextAt)}
+	}
+	return out
+}
+
+// errorOf reads a saved error. One that can't be read is shown as it stands.
+func errorOf(value []byte) *apitype.Error {
+	if value == nil {
+		return nil
+	}
+	var e apitype.Error
+	if err := json.Unmarshal(value, &e); err != nil {
+		return &apitype.Error{Name: "Error", Message: string(value)}
+	}
+	return &e
+}
+
+func optional(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+func (a *api) listSteps(ctx context.Context, in *stepsInput) (*stepsOutput, error) {
+	if _, err := a.Reader.Record(ctx, engine.DefaultEnv, in.ID); err != nil {
+		return nil, a.errorOf(ctx, err)
+	}
+	position, err := in.position()
+	if err != nil {
+		return nil, a.errorOf(ctx, err)
+	}
+	after := int64(0)
+	if position != "" {
+		if after, err = strconv.ParseInt(position, 10, 64); err != nil {
+			return nil, a.errorOf(ctx, badCursor())
+		}
+	}
+	list, err := a.steps(ctx, in.ID, after, in.Limit)
+	if err != nil {
+		return nil, a.errorOf(ctx, err)
+	}
+	return &stepsOutput{list}, nil
+}
+
+// steps lists saved steps in the order of the history; on the last page follow those that are not saved yet.
+func (a *api) steps(ctx context.Context, runID string, after int64, limit int) (apitype.List[apitype.Step], error) {
+	list := apitype.List[apitype.Step]{Data: []apitype.Step{}}
+	entries, err := a.Reader.Entries(ctx, store.EntryQuery{RunID: runID, After: after, EntriesMax: limit + 1, BytesMax: wire.CallBytesMax})
+	if err != nil {
+		return list, err
+	}
+	_, history, err := a.Reader.Load(ctx, runID)
+	if err != nil {
+		return list, err
+	}
+	attempts, err := a.Reader.Attempts(ctx, runID)
+	if err != nil {
+		return list, err
+	}
+	by := map[workflow.StepID][]store.Attempt{}
+	for _, at := range attempts {
+		by[at.StepID] = append(by[at.StepID], at)
+	}
+	for _, e := range entries[:min(limit, len(entries))] {
+		list.Data = append(list.Data, savedStep(e, by[e.StepID]))
+		after = e.Entry
+	}
+	if after < history.Entries && len(entries) > 0 {
+		list.NextCursor = cursor(strconv.FormatInt(after, 10))
+		return list, nil
+	}
+	openSteps(attempts, by, &list)
+	return list, nil
+}
+
+func savedStep(e store.Entry, attempts []store.Attempt) apitype.Step {
+	entry := e.Entry
+	s := apitype.Step{Entry: &entry, Name: e.Name, Number: e.Number, Kind: e.Kind, Status: e.Status, Output: e.Output, Error: errorOf(e.Error), Attempts: []apitype.Attempt{}}
+	for _, at := range attempts {
+		s.Attempts = append(s.Attempts, attemptOf(at))
+	}
+	s.Attempts = append(s.Attempts, apitype.Attempt{StartedAt: apitype.At(e.StartedAt), EndedAt: apitype.At(e.EndedAt), Error: errorOf(e.Error)})
+	return s
+}
+
+func attemptOf(at store.Attempt) apitype.Attempt {
+	return apitype.Attempt{StartedAt: apitype.At(at.StartedAt), EndedAt: apitype.At(at.EndedAt), Error: errorOf(at.Error)}
+}
+
+// openSteps adds the steps that are running or due again: what is recorded of them are attempts alone.
+func openSteps(attempts []store.Attempt, by map[workflow.StepID][]store.Attempt, list *apitype.List[apitype.Step]) {
+	open := map[workflow.StepID]bool{}
+	for _, at := range attempts {
+		if at.EndedAt.IsZero() || !at.RetryAt.IsZero() {
+			open[at.StepID] = true
+		}
+	}
+	for _, at := range attempts {
+		if !open[at.StepID] {
+			continue
+		}
+		delete(open, at.StepID)
+		s := apitype.Step{Name: at.Name, Number: at.Number, Kind: workflow.KindRun, Status: "retrying", Attempts: []apitype.Attempt{}}
+		for _, one := range by[at.StepID] {
+			if one.EndedAt.IsZero() {
+				s.Status = "running"
+			}
+			s.Error = errorOf(one.Error)
+			s.Attempts = append(s.Attempts, attemptOf(one))
+		}
+		list.Data = append(list.Data, s)
+	}
+}

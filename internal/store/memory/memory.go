@@ -1,0 +1,292 @@
+// Package memory is the model of a store: maps and loops, meant to be obviously right. Tests compare the real stores with it,
+// and `nelkap dev --memory` runs on it. It keeps nothing when the process ends.
+//
+// Every change works on a copy of what it touches only in the simplest sense: its expectations are checked in full before its
+// first write, so that nothing ever has to be undone.
+package memory
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// Store is a store.Store in memory.
+type Store struct {
+	mu     sync.Mutex // guards everything below
+	runs   map[string]*run
+	events []store.Event // in the order of their positions
+	keys   map[keyID]*store.Key
+	apps   map[[2]string]store.App
+}
+
+type run struct {
+	store.RunRecord
+	entries  []store.Entry
+	bytes    int64
+	attempts []store.Attempt
+}
+
+type keyID struct {
+	env   string
+	kind  store.KeyKind
+	scope string
+	key   string
+}
+
+// New makes an empty store.
+func New() *Store {
+	return &Store{runs: map[string]*run{}, keys: map[keyID]*store.Key{}, apps: map[[2]string]store.App{}}
+}
+
+// Close does nothing.
+func (s *Store) Close() error { return nil }
+
+// Commit implements store.Store.
+func (s *Store) Commit(_ context.Context, changes []store.Change) ([]store.Result, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	results := make([]store.Result, len(changes))
+	for i, change := range changes {
+		if err := s.check(change); err != nil {
+			results[i].Err = err
+			continue
+		}
+		s.write(change, &results[i])
+	}
+	return results, nil
+}
+
+// check tells whether everything that change expects is so.
+func (s *Store) check(change []store.Op) error {
+	for _, op := range change {
+		var err error
+		switch op := op.(type) {
+		case store.InsertRun:
+			if s.runs[op.Run.ID] != nil {
+				err = fmt.Errorf("run %s: %w", op.Run.ID, store.ErrExists)
+			}
+		case store.InsertEvent:
+			if s.event(op.Event.Env, op.Event.Name, op.Event.ID) != nil {
+				err = fmt.Errorf("event %s: %w", op.Event.ID, store.ErrExists)
+			}
+		case store.UpdateRun:
+			err = s.checkUpdate(op)
+		case store.SaveSteps:
+			err = s.checkSave(op)
+		case store.TakeKey:
+			if s.alive(op.Key, op.Now) == nil {
+				err = s.check(op.Then)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) checkUpdate(op store.UpdateRun) error {
+	r := s.runs[op.Run.ID]
+	if r == nil {
+		return fmt.Errorf("run %s: %w", op.Run.ID, store.ErrNotFound)
+	}
+	if r.Version != op.Run.Version-1 {
+		return fmt.Errorf("run %s is at version %d, not %d: %w", r.ID, r.Version, op.Run.Version-1, store.ErrStale)
+	}
+	return nil
+}
+
+func (s *Store) checkSave(op store.SaveSteps) error {
+	r := s.runs[op.RunID]
+	if r == nil {
+		return fmt.Errorf("run %s: %w", op.RunID, store.ErrNotFound)
+	}
+	if r.Call == nil || r.Call.ID != op.CallID || (r.Call.Nonce != "" && r.Call.Nonce != op.Nonce) {
+		return fmt.Errorf("run %s: call %s is not current: %w", r.ID, op.CallID, store.ErrStale)
+	}
+	return nil
+}
+
+func (s *Store) write(change []store.Op, res *store.Result) {
+	for _, op := range change {
+		switch op := op.(type) {
+		case store.InsertRun:
+			s.runs[op.Run.ID] = &run{RunRecord: store.RunRecord{Run: op.Run, Payload: op.Payload}}
+		case store.InsertEvent:
+			op.Event.Position = int64(len(s.events) + 1)
+			s.events = append(s.events, op.Event)
+		case store.UpdateRun:
+			s.update(op, res)
+		case store.SaveSteps:
+			s.save(op, res)
+		case store.TakeKey:
+			s.take(op, res)
+		case store.PutApp:
+			s.apps[[2]string{op.App.Env, op.App.Name}] = op.App
+		case store.DropKeys:
+			s.drop(op)
+		}
+	}
+}
+
+func (s *Store) update(op store.UpdateRun, res *store.Result) {
+	r := s.runs[op.Run.ID]
+	r.Run = op.Run
+	if op.Run.Status.Final() {
+		r.Output, r.Error = op.Output, op.Error
+		for id := range s.keys {
+			if id.kind == store.KeySend && id.scope == r.ID {
+				delete(s.keys, id)
+			}
+		}
+	}
+	for i := range r.attempts {
+		if a := &r.attempts[i]; op.CutCall != "" && a.CallID == op.CutCall && a.EndedAt.IsZero() {
+			a.EndedAt, a.Error = op.Run.NextAt, store.CutOff
+			if op.Run.Status.Final() {
+				a.EndedAt = op.Run.EndedAt
+			}
+		}
+	}
+	for _, step := range op.Append {
+		res.Steps = append(res.Steps, r.append(step, 0, 0))
+	}
+	res.Version, res.History = r.Version, r.history()
+}
+
+func (s *Store) save(op store.SaveSteps, res *store.Result) {
+	r := s.runs[op.RunID]
+	if r.Call.Nonce == "" && op.Nonce != "" {
+		call := *r.Call
+		call.Nonce = op.Nonce
+		r.Call = &call
+		r.Version++
+		res.Bound = true
+	}
+	for _, start := range op.Starts {
+		r.putAttempt(store.Attempt{StepID: start.StepID, Attempt: start.Attempt, CallID: op.CallID, StartedAt: start.StartedAt})
+	}
+	for _, retry := range op.Retries {
+		if r.find(retry.StepID) == nil {
+			r.putAttempt(store.Attempt{StepID: retry.StepID, Attempt: retry.Attempt, Error: retry.Error, StartedAt: retry.StartedAt, EndedAt: retry.EndedAt, RetryAt: retry.RetryAt})
+		}
+	}
+	for _, step := range op.Steps {
+		res.Steps = append(res.Steps, r.append(step, op.StepsMax, op.BytesMax))
+	}
+	res.Version, res.History = r.Version, r.history()
+}
+
+// append adds an entry, unless the step has one already or a limit (0: none) refuses it.
+func (r *run) append(step workflow.Step, stepsMax, bytesMax int) store.StepResult {
+	if e := r.find(step.StepID); e != nil {
+		same := e.Status == step.Status && bytes.Equal(e.Output, step.Output) && (e.Output == nil) == (step.Output == nil) && bytes.Equal(e.Error, step.Error)
+		return store.StepResult{Entry: e.Entry, Stands: !same}
+	}
+	size := int64(len(step.Output) + len(step.Error))
+	if stepsMax > 0 && len(r.entries) >= stepsMax {
+		return store.StepResult{Refused: store.LimitSteps}
+	}
+	if bytesMax > 0 && r.bytes+size > int64(bytesMax) && step.Status == workflow.StepCompleted {
+		return store.StepResult{Refused: store.LimitBytes}
+	}
+	e := store.Entry{Entry: int64(len(r.entries) + 1), Step: step}
+	r.entries = append(r.entries, e)
+	r.bytes += size
+	r.attempts = slices.DeleteFunc(r.attempts, func(a store.Attempt) bool {
+		return a.StepID == step.StepID && a.EndedAt.IsZero()
+	})
+	for i := range r.attempts {
+		if r.attempts[i].StepID == step.StepID {
+			r.attempts[i].RetryAt = time.Time{}
+		}
+	}
+	return store.StepResult{Entry: e.Entry}
+}
+
+// putAttempt replaces what is recorded of that attempt; of a step only its last throw is due again.
+func (r *run) putAttempt(a store.Attempt) {
+	for i := range r.attempts {
+		old := &r.attempts[i]
+		if old.StepID != a.StepID {
+			continue
+		}
+		old.RetryAt = time.Time{}
+		if old.Attempt == a.Attempt {
+			*old = a
+			return
+		}
+	}
+	r.attempts = append(r.attempts, a)
+}
+
+func (r *run) find(id workflow.StepID) *store.Entry {
+	for i := range r.entries {
+		if r.entries[i].StepID == id {
+			return &r.entries[i]
+		}
+	}
+	return nil
+}
+
+func (r *run) history() store.History {
+	return store.History{Entries: int64(len(r.entries)), Bytes: r.bytes}
+}
+
+func (s *Store) take(op store.TakeKey, res *store.Result) {
+	if key := s.alive(op.Key, op.Now); key != nil {
+		key.Differs = key.Differs || key.Hash != op.Key.Hash
+		res.Keys = append(res.Keys, store.KeyResult{Key: *key})
+		return
+	}
+	key := op.Key
+	s.keys[id(key)] = &key
+	res.Keys = append(res.Keys, store.KeyResult{Taken: true, Key: key})
+	s.write(op.Then, res)
+}
+
+func (s *Store) alive(k store.Key, now time.Time) *store.Key {
+	key := s.keys[id(k)]
+	if key == nil || expired(key, now) {
+		return nil
+	}
+	return key
+}
+
+func expired(k *store.Key, now time.Time) bool {
+	return !k.ExpiresAt.IsZero() && !k.ExpiresAt.After(now)
+}
+
+func id(k store.Key) keyID { return keyID{k.Env, k.Kind, k.Scope, k.Key} }
+
+func (s *Store) drop(op store.DropKeys) {
+	dropped := 0
+	for id, key := range s.keys {
+		if dropped < op.Limit && expired(key, op.Now) {
+			delete(s.keys, id)
+			dropped++
+		}
+	}
+}
+
+// sorted gives the runs that keep accepts, in the order that compare says.
+func (s *Store) sorted(keep func(*run) bool, compare func(a, b *run) int) []*run {
+	var list []*run
+	for _, r := range s.runs {
+		if keep(r) {
+			list = append(list, r)
+		}
+	}
+	slices.SortFunc(list, compare)
+	return list
+}
+
+func byID(a, b *run) int { return cmp.Compare(a.ID, b.ID) }

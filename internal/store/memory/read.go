@@ -1,0 +1,198 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// Load implements store.Reader.
+func (s *Store) Load(_ context.Context, runID string) (workflow.Run, store.History, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.runs[runID]
+	if r == nil {
+		return workflow.Run{}, store.History{}, fmt.Errorf("run %s: %w", runID, store.ErrNotFound)
+	}
+	return r.Run, r.history(), nil
+}
+
+// Record implements store.Reader.
+func (s *Store) Record(_ context.Context, env, runID string) (store.RunRecord, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.runs[runID]
+	if r == nil || r.Env != env {
+		return store.RunRecord{}, fmt.Errorf("run %s: %w", runID, store.ErrNotFound)
+	}
+	return r.RunRecord, nil
+}
+
+// Runs implements store.Reader.
+func (s *Store) Runs(_ context.Context, q store.RunQuery) ([]store.RunRecord, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.sorted(func(r *run) bool {
+		return r.Env == q.Env && (q.App == "" || r.App == q.App) && (q.Workflow == "" || r.Workflow == q.Workflow) &&
+			(q.Status == "" || r.Status == q.Status) && (q.Key == "" || r.Key == q.Key) && (q.Before == "" || r.ID < q.Before)
+	}, func(a, b *run) int { return byID(b, a) })
+	var out []store.RunRecord
+	for _, r := range list[:min(q.Limit, len(list))] {
+		out = append(out, r.RunRecord)
+	}
+	return out, nil
+}
+
+// Entries implements store.Reader.
+func (s *Store) Entries(_ context.Context, q store.EntryQuery) ([]store.Entry, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.runs[q.RunID]
+	if r == nil {
+		return nil, fmt.Errorf("run %s: %w", q.RunID, store.ErrNotFound)
+	}
+	var out []store.Entry
+	size := 0
+	for _, e := range r.entries {
+		if e.Entry <= q.After {
+			continue
+		}
+		size += len(e.Output) + len(e.Error)
+		if len(out) > 0 && (len(out) >= q.EntriesMax || size > q.BytesMax) {
+			break
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// Attempts implements store.Reader.
+func (s *Store) Attempts(_ context.Context, runID string) ([]store.Attempt, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.runs[runID]
+	if r == nil {
+		return nil, fmt.Errorf("run %s: %w", runID, store.ErrNotFound)
+	}
+	out := slices.Clone(r.attempts)
+	slices.SortFunc(out, func(a, b store.Attempt) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Number, b.Number), cmp.Compare(a.Attempt, b.Attempt))
+	})
+	return out, nil
+}
+
+// Timers implements store.Reader.
+func (s *Store) Timers(_ context.Context, now time.Time, limit int) ([]workflow.Run, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.sorted(func(r *run) bool { return !r.TimerAt().IsZero() && !r.TimerAt().After(now) },
+		func(a, b *run) int { return cmp.Or(a.TimerAt().Compare(b.TimerAt()), byID(a, b)) })
+	return records(list, limit), nil
+}
+
+// NextTimer implements store.Reader.
+func (s *Store) NextTimer(context.Context) (time.Time, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var next time.Time
+	for _, r := range s.runs {
+		if at := r.TimerAt(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	return next, nil
+}
+
+// Ready implements store.Reader.
+func (s *Store) Ready(_ context.Context, env, app string, now time.Time, limit int) ([]store.Ready, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.sorted(func(r *run) bool {
+		return r.Env == env && r.App == app && !r.ReadyAt().IsZero() && !r.ReadyAt().After(now)
+	}, func(a, b *run) int { return cmp.Or(a.ReadyAt().Compare(b.ReadyAt()), byID(a, b)) })
+	var out []store.Ready
+	for _, r := range list[:min(limit, len(list))] {
+		out = append(out, store.Ready{RunID: r.ID, ReadyAt: r.ReadyAt()})
+	}
+	return out, nil
+}
+
+// InCall implements store.Reader.
+func (s *Store) InCall(_ context.Context, after string, limit int) ([]workflow.Run, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return records(s.sorted(func(r *run) bool { return r.Status == workflow.Running && r.ID > after }, byID), limit), nil
+}
+
+// Event implements store.Reader.
+func (s *Store) Event(_ context.Context, env, name, id string) (store.Event, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.event(env, name, id); e != nil {
+		return *e, nil
+	}
+	return store.Event{}, fmt.Errorf("event %s %s: %w", name, id, store.ErrNotFound)
+}
+
+func (s *Store) event(env, name, id string) *store.Event {
+	for i := range s.events {
+		if e := &s.events[i]; e.Env == env && e.Name == name && e.ID == id {
+			return e
+		}
+	}
+	return nil
+}
+
+// Events implements store.Reader.
+func (s *Store) Events(_ context.Context, q store.EventQuery) ([]store.Event, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []store.Event
+	for _, e := range slices.Backward(s.events) {
+		if e.Env == q.Env && (q.Name == "" || e.Name == q.Name) && (q.Before == 0 || e.Position < q.Before) && len(out) < q.Limit {
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
+// Keys implements store.Reader.
+func (s *Store) Keys(_ context.Context, env string, kind store.KeyKind, scope string, now time.Time) ([]store.Key, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []store.Key
+	for id, key := range s.keys {
+		if id.env == env && id.kind == kind && id.scope == scope && !expired(key, now) {
+			out = append(out, *key)
+		}
+	}
+	slices.SortFunc(out, func(a, b store.Key) int { return cmp.Compare(a.Key, b.Key) })
+	return out, nil
+}
+
+// Apps implements store.Reader.
+func (s *Store) Apps(context.Context) ([]store.App, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []store.App
+	for _, app := range s.apps {
+		out = append(out, app)
+	}
+	slices.SortFunc(out, func(a, b store.App) int {
+		return cmp.Or(cmp.Compare(a.Env, b.Env), cmp.Compare(a.Name, b.Name))
+	})
+	return out, nil
+}
+
+func records(list []*run, limit int) []workflow.Run {
+	var out []workflow.Run
+	for _, r := range list[:min(limit, len(list))] {
+		out = append(out, r.Run)
+	}
+	return out
+}

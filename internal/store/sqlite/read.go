@@ -1,0 +1,272 @@
+package sqlite
+
+import (
+	"context"
+	"encoding/json/v2"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"zombiezen.com/go/sqlite"
+
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// Load implements store.Reader.
+func (s *Store) Load(ctx context.Context, runID string) (workflow.Run, store.History, error) {
+	var run workflow.Run
+	var history store.History
+	err := s.read(ctx, func(conn *sqlite.Conn) error {
+		seq := int64(0)
+		err := query(conn, `SELECT seq, `+runColumns+` FROM runs WHERE id=?`, func(b *binder) { b.text(runID) },
+			func(r *scanner) error { seq, run = r.int(), scanRun(r); return nil })
+		if err != nil || seq == 0 {
+			return orNotFound(err, "run "+runID)
+		}
+		history, err = readHistory(conn, seq)
+		return err
+	})
+	return run, history, err
+}
+
+// readHistory sums up a run's history. Bytes are read from the rows' headers: results themselves are not touched.
+func readHistory(conn *sqlite.Conn, seq int64) (store.History, error) {
+	var h store.History
+	err := query(conn, `SELECT count(*), coalesce(sum(coalesce(length(output), 0) + coalesce(length(error), 0)), 0) FROM steps WHERE id BETWEEN ? AND ?`,
+		func(b *binder) { b.int(seq << entryBits); b.int((seq+1)<<entryBits - 1) },
+		func(r *scanner) error { h = store.History{Entries: r.int(), Bytes: r.int()}; return nil })
+	return h, err
+}
+
+const recordSelect = `SELECT ` + runColumns + `, payload, output, error FROM runs JOIN run_values ON run_values.run = runs.seq WHERE `
+
+func scanRecord(r *scanner) store.RunRecord {
+	return store.RunRecord{Run: scanRun(r), Payload: r.blob(), Output: r.blob(), Error: r.blob()}
+}
+
+// Record implements store.Reader.
+func (s *Store) Record(ctx context.Context, env, runID string) (store.RunRecord, error) {
+	var record store.RunRecord
+	err := s.read(ctx, func(conn *sqlite.Conn) error {
+		found := false
+		err := query(conn, recordSelect+`id=? AND env=?`, func(b *binder) { b.text(runID); b.text(env) },
+			func(r *scanner) error { record, found = scanRecord(r), true; return nil })
+		if err != nil || !found {
+			return orNotFound(err, "run "+runID)
+		}
+		return nil
+	})
+	return record, err
+}
+
+// Runs implements store.Reader. The statement is put together of fixed pieces; values are bound.
+func (s *Store) Runs(ctx context.Context, q store.RunQuery) ([]store.RunRecord, error) {
+	where, values := []string{"env=?"}, []string{q.Env}
+	for _, f := range []struct{ column, value string }{
+		{"app=?", q.App}, {"workflow=?", q.Workflow}, {"status=?", string(q.Status)}, {"run_key=?", q.Key}, {"id<?", q.Before},
+	} {
+		if f.value != "" {
+			where, values = append(where, f.column), append(values, f.value)
+		}
+	}
+	var out []store.RunRecord
+	err := s.read(ctx, func(conn *sqlite.Conn) error {
+		return query(conn, recordSelect+strings.Join(where, " AND ")+` ORDER BY id DESC LIMIT ?`, func(b *binder) {
+			for _, v := range values {
+				b.text(v)
+			}
+			b.int(int64(q.Limit))
+		}, func(r *scanner) error { out = append(out, scanRecord(r)); return nil })
+	})
+	return out, err
+}
+
+// Entries implements store.Reader.
+func (s *Store) Entries(ctx context.Context, q store.EntryQuery) ([]store.Entry, error) {
+	var out []store.Entry
+	err := s.read(ctx, func(conn *sqlite.Conn) error {
+		seq, err := seqOf(conn, q.RunID)
+		if err != nil {
+			return err
+		}
+		size := 0
+		err = query(conn, `SELECT id & 0xffffff, name, number, kind, status, output, error, attempts, started_at, ended_at FROM steps
+			WHERE id > ? AND id < ? ORDER BY id LIMIT ?`, func(b *binder) {
+			b.int(seq<<entryBits | q.After)
+			b.int((seq + 1) << entryBits)
+			b.int(int64(max(q.EntriesMax, 1)))
+		}, func(r *scanner) error {
+			e := scanEntry(r)
+			size += len(e.Output) + len(e.Error)
+			if len(out) > 0 && size > q.BytesMax {
+				return errFull
+			}
+			out = append(out, e)
+			return nil
+		})
+		if errors.Is(err, errFull) {
+			return nil
+		}
+		return err
+	})
+	return out, err
+}
+
+// errFull stops reading rows: the page is full.
+var errFull = errors.New("the page is full")
+
+func scanEntry(r *scanner) store.Entry {
+	return store.Entry{Entry: r.int(), Step: workflow.Step{
+		StepID: workflow.StepID{Name: r.text(), Number: int(r.int())}, Kind: r.text(), Status: r.text(),
+		Output: r.blob(), Error: r.blob(), Attempts: int(r.int()), StartedAt: r.time(), EndedAt: r.time(),
+	}}
+}
+
+// Attempts implements store.Reader.
+func (s *Store) Attempts(ctx context.Context, runID string) ([]store.Attempt, error) {
+	var out []store.Attempt
+	err := s.read(ctx, func(conn *sqlite.Conn) error {
+		seq, err := seqOf(conn, runID)
+		if err != nil {
+			return err
+		}
+		return query(conn, `SELECT name, number, attempt, call_id, error, started_at, ended_at, retry_at FROM attempts WHERE run=? ORDER BY name, number, attempt`,
+			func(b *binder) { b.int(seq) }, func(r *scanner) error {
+				out = append(out, store.Attempt{
+					StepID: workflow.StepID{Name: r.text(), Number: int(r.int())}, Attempt: int(r.int()),
+					CallID: r.text(), Error: r.blob(), StartedAt: r.time(), EndedAt: r.time(), RetryAt: r.time(),
+				})
+				return nil
+			})
+	})
+	return out, err
+}
+
+func seqOf(conn *sqlite.Conn, runID string) (int64, error) {
+	seq := int64(0)
+	err := query(conn, `SELECT seq FROM runs WHERE id=?`, func(b *binder) { b.text(runID) },
+		func(r *scanner) error { seq = r.int(); return nil })
+	if err != nil || seq == 0 {
+		return 0, orNotFound(err, "run "+runID)
+	}
+	return seq, nil
+}
+
+func orNotFound(err error, what string) error {
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w", what, store.ErrNotFound)
+}
+
+// Timers implements store.Reader.
+func (s *Store) Timers(ctx context.Context, now time.Time, limit int) ([]workflow.Run, error) {
+	return s.records(ctx, `timer_at > 0 AND timer_at <= ? ORDER BY timer_at, id LIMIT ?`,
+		func(b *binder) { b.time(now); b.int(int64(limit)) })
+}
+
+// NextTimer implements store.Reader.
+func (s *Store) NextTimer(ctx context.Context) (time.Time, error) {
+	var next time.Time
+	err := s.read(ctx, func(conn *sqlite.Conn) error {
+		return query(conn, `SELECT coalesce(min(timer_at), 0) FROM runs WHERE timer_at > 0`, nil,
+			func(r *scanner) error { next = r.time(); return nil })
+	})
+	return next, err
+}
+
+// Ready implements store.Reader.
+func (s *Store) Ready(ctx context.Context, env, app string, now time.Time, limit int) ([]store.Ready, error) {
+	var out []store.Ready
+	err := s.read(ctx, func(conn *sqlite.Conn) error {
+		return query(conn, `SELECT id, ready_at FROM runs WHERE env=? AND app=? AND ready_at > 0 AND ready_at <= ? ORDER BY ready_at, id LIMIT ?`,
+			func(b *binder) { b.text(env); b.text(app); b.time(now); b.int(int64(limit)) },
+			func(r *scanner) error { out = append(out, store.Ready{RunID: r.text(), ReadyAt: r.time()}); return nil })
+	})
+	return out, err
+}
+
+// InCall implements store.Reader.
+func (s *Store) InCall(ctx context.Context, after string, limit int) ([]workflow.Run, error) {
+	return s.records(ctx, `status = 'running' AND id > ? ORDER BY id LIMIT ?`, func(b *binder) { b.text(after); b.int(int64(limit)) })
+}
+
+func (s *Store) records(ctx context.Context, where string, bind func(*binder)) ([]workflow.Run, error) {
+	var out []workflow.Run
+	err := s.read(ctx, func(conn *sqlite.Conn) error {
+		return query(conn, `SELECT `+runColumns+` FROM runs WHERE `+where, bind,
+			func(r *scanner) error { out = append(out, scanRun(r)); return nil })
+	})
+	return out, err
+}
+
+const eventColumns = `position, env, name, id, payload, created_at, runs`
+
+func scanEvent(r *scanner) store.Event {
+	return store.Event{Position: r.int(), Env: r.text(), Name: r.text(), ID: r.text(), Payload: r.blob(), CreatedAt: r.time(), Runs: int(r.int())}
+}
+
+// Event implements store.Reader.
+func (s *Store) Event(ctx context.Context, env, name, id string) (store.Event, error) {
+	var event store.Event
+	err := s.read(ctx, func(conn *sqlite.Conn) error {
+		err := query(conn, `SELECT `+eventColumns+` FROM events WHERE env=? AND name=? AND id=?`,
+			func(b *binder) { b.text(env); b.text(name); b.text(id) },
+			func(r *scanner) error { event = scanEvent(r); return nil })
+		if err != nil || event.Position == 0 {
+			return orNotFound(err, "event "+name+" "+id)
+		}
+		return nil
+	})
+	return event, err
+}
+
+// Events implements store.Reader.
+func (s *Store) Events(ctx context.Context, q store.EventQuery) ([]store.Event, error) {
+	var out []store.Event
+	err := s.read(ctx, func(conn *sqlite.Conn) error {
+		return query(conn, `SELECT `+eventColumns+` FROM events WHERE env=?1 AND (?2='' OR name=?2) AND (?3=0 OR position<?3) ORDER BY position DESC LIMIT ?4`,
+			func(b *binder) { b.text(q.Env); b.text(q.Name); b.int(q.Before); b.int(int64(q.Limit)) },
+			func(r *scanner) error { out = append(out, scanEvent(r)); return nil })
+	})
+	return out, err
+}
+
+const keyColumns = `env, kind, scope, key, owner, hash, differs, answer, expires_at`
+
+func scanKey(r *scanner) store.Key {
+	return store.Key{
+		Env: r.text(), Kind: store.KeyKind(r.text()), Scope: r.text(), Key: r.text(), Owner: r.text(), Hash: r.text(),
+		Differs: r.bool(), Answer: r.blob(), ExpiresAt: r.time(),
+	}
+}
+
+// Keys implements store.Reader.
+func (s *Store) Keys(ctx context.Context, env string, kind store.KeyKind, scope string, now time.Time) ([]store.Key, error) {
+	var out []store.Key
+	err := s.read(ctx, func(conn *sqlite.Conn) error {
+		return query(conn, `SELECT `+keyColumns+` FROM keys WHERE env=? AND kind=? AND scope=? AND (expires_at=0 OR expires_at>?) ORDER BY key`,
+			func(b *binder) { b.text(env); b.text(string(kind)); b.text(scope); b.time(now) },
+			func(r *scanner) error { out = append(out, scanKey(r)); return nil })
+	})
+	return out, err
+}
+
+// Apps implements store.Reader.
+func (s *Store) Apps(ctx context.Context) ([]store.App, error) {
+	var out []store.App
+	err := s.read(ctx, func(conn *sqlite.Conn) error {
+		return query(conn, `SELECT env, name, url, private, concurrency, manifest, hash, seen_at, gone FROM apps ORDER BY env, name`, nil,
+			func(r *scanner) error {
+				a := store.App{Env: r.text(), Name: r.text(), URL: r.text(), Private: r.bool(), Concurrency: int(r.int()), Manifest: r.blob(), Hash: r.text(), SeenAt: r.time()}
+				if err := json.Unmarshal([]byte(r.text()), &a.Gone); err != nil {
+					return fmt.Errorf("reading app %s: %w", a.Name, err)
+				}
+				out = append(out, a)
+				return nil
+			})
+	})
+	return out, err
+}

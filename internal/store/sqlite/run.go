@@ -1,0 +1,96 @@
+package sqlite
+
+import (
+	"time"
+
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// runColumns are the columns of a run's record, in the order in which bindRun and scanRun know them.
+const runColumns = `id, env, app, workflow, run_key, replay_of, root, event, event_id, version, status, restart, epoch,
+	call_id, call_token, call_nonce, call_begun_at, prior_id, prior_token, prior_nonce, prior_begun_at,
+	next_at, timeout_at, reason, ending_reason, ending_at, attempts, cuts, yields, progress,
+	created_at, started_at, ended_at, lease_ms`
+
+const insertRun = `INSERT INTO runs (` + runColumns + `, timer_at, ready_at)
+	VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+
+// updateRun writes what changes in a run's life; its identity does not.
+const updateRun = `UPDATE runs SET version=?, status=?, restart=?, epoch=?,
+	call_id=?, call_token=?, call_nonce=?, call_begun_at=?, prior_id=?, prior_token=?, prior_nonce=?, prior_begun_at=?,
+	next_at=?, timeout_at=?, reason=?, ending_reason=?, ending_at=?, attempts=?, cuts=?, yields=?, progress=?,
+	created_at=?, started_at=?, ended_at=?, lease_ms=?, timer_at=?, ready_at=? WHERE seq=?`
+
+func bindIdentity(b *binder, r *workflow.Run) {
+	for _, v := range []string{r.ID, r.Env, r.App, r.Workflow, r.Key, r.ReplayOf, r.Root, r.Event, r.EventID} {
+		b.text(v)
+	}
+}
+
+// bindState binds from version on, with the two columns that are made of the others.
+func bindState(b *binder, r *workflow.Run) {
+	b.int(r.Version)
+	b.text(string(r.Status))
+	b.int(int64(r.Restart))
+	b.int(r.Epoch)
+	bindCall(b, r.Call)
+	bindCall(b, r.Prior)
+	b.time(r.NextAt)
+	b.time(r.TimeoutAt)
+	b.text(r.Reason)
+	if r.Ending != nil {
+		b.text(r.Ending.Reason)
+		b.time(r.Ending.At)
+	} else {
+		b.null()
+		b.null()
+	}
+	b.int(int64(r.Attempts))
+	b.int(int64(r.Cuts))
+	b.int(int64(r.Yields))
+	b.int(r.Progress)
+	b.time(r.CreatedAt)
+	b.time(r.StartedAt)
+	b.time(r.EndedAt)
+	b.int(r.Lease.Milliseconds())
+	b.time(r.TimerAt())
+	b.time(r.ReadyAt())
+}
+
+func bindCall(b *binder, c *workflow.Call) {
+	if c == nil {
+		for range 4 {
+			b.null()
+		}
+		return
+	}
+	b.text(c.ID)
+	b.text(c.Token)
+	b.text(c.Nonce)
+	b.time(c.BegunAt)
+}
+
+func scanRun(s *scanner) workflow.Run {
+	r := workflow.Run{
+		ID: s.text(), Env: s.text(), App: s.text(), Workflow: s.text(), Key: s.text(), ReplayOf: s.text(), Root: s.text(),
+		Event: s.text(), EventID: s.text(), Version: s.int(), Status: workflow.Status(s.text()), Restart: int(s.int()), Epoch: s.int(),
+	}
+	r.Call = scanCall(s)
+	r.Prior = scanCall(s)
+	r.NextAt, r.TimeoutAt, r.Reason = s.time(), s.time(), s.text()
+	if ending := (workflow.Ending{Reason: s.text(), At: s.time()}); ending.Reason != "" {
+		r.Ending = &ending
+	}
+	r.Attempts, r.Cuts, r.Yields, r.Progress = int(s.int()), int(s.int()), int(s.int()), s.int()
+	r.CreatedAt, r.StartedAt, r.EndedAt = s.time(), s.time(), s.time()
+	r.Lease = time.Duration(s.int()) * time.Millisecond
+	return r
+}
+
+func scanCall(s *scanner) *workflow.Call {
+	c := workflow.Call{ID: s.text(), Token: s.text(), Nonce: s.text(), BegunAt: s.time()}
+	if c.ID == "" {
+		return nil
+	}
+	return &c
+}

@@ -1,0 +1,144 @@
+// Package sqlite is the embedded store: one SQLite file in a data directory, in WAL mode with synchronous=FULL, so that a
+// commit is on disk when it returns. One connection writes, others read beside it.
+//
+// The writer keeps a head of each run that it touched: what a step save must know of its run (current call, next entry), so that
+// a save is one insert and reads nothing (N2). Heads are the writer's alone, change only with a commit, and are dropped all
+// together when one fails.
+package sqlite
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/gofrs/flock"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitemigration"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/nelkap/nelkap/internal/store"
+)
+
+//go:embed schema.sql
+var schema string
+
+// migrations go forward only; each is one version of the file.
+var migrations = sqlitemigration.Schema{
+	AppID:      0x4e4c4b50, // "NLKP"
+	Migrations: []string{schema},
+}
+
+const (
+	fileName = "nelkap.db"
+	lockName = "lock"
+
+	// readers is how many reads go on at once. Reads are short; more would only compete for two or four cores.
+	readers = 4
+	// headsMax bounds the writer's memory of runs: about 200 bytes each.
+	headsMax = 100_000
+)
+
+// Store is a store.Store in one file.
+type Store struct {
+	lock *flock.Flock
+
+	mu     sync.Mutex // guards the writer and its heads
+	writer *sqlite.Conn
+	heads  map[string]*head
+
+	pool *sqlitex.Pool
+
+	closing  sync.Once
+	closeErr error
+}
+
+// Open opens the store in dir, makes it if it is not there, and brings its schema up to date. It holds the directory's lock
+// until Close; ErrLocked if another process has it (N5: the kernel's lock, which dies with its process).
+func Open(ctx context.Context, dir string) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the data directory: %w", err)
+	}
+	lock := flock.New(filepath.Join(dir, lockName))
+	ok, err := lock.TryLock()
+	if err != nil {
+		return nil, fmt.Errorf("locking the data directory %s: %w", dir, err)
+	}
+	if !ok {
+		return nil, fmt.Errorf("%s: %w: stop the other server, or give this one another directory", dir, store.ErrLocked)
+	}
+	s := &Store{lock: lock, heads: map[string]*head{}}
+	if err := s.open(ctx, filepath.Join(dir, fileName)); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Store) open(ctx context.Context, path string) error {
+	var err error
+	s.writer, err = sqlite.OpenConn(path, sqlite.OpenReadWrite|sqlite.OpenCreate|sqlite.OpenWAL)
+	if err != nil {
+		return fmt.Errorf("opening %s: %w", path, err)
+	}
+	if err := prepare(s.writer); err != nil {
+		return fmt.Errorf("opening %s: %w", path, err)
+	}
+	if err := sqlitemigration.Migrate(ctx, s.writer, migrations); err != nil {
+		return fmt.Errorf("bringing %s up to date: %w", path, err)
+	}
+	s.pool, err = sqlitex.NewPool(path, sqlitex.PoolOptions{Flags: sqlite.OpenReadOnly | sqlite.OpenWAL, PoolSize: readers, PrepareConn: prepare})
+	if err != nil {
+		return fmt.Errorf("opening %s for reading: %w", path, err)
+	}
+	return nil
+}
+
+// pragmas are what every connection needs, outside any transaction. FULL: a commit is synced before it is acknowledged, also in
+// WAL mode.
+var pragmas = []string{
+	"PRAGMA synchronous = FULL",
+	"PRAGMA foreign_keys = ON",
+	"PRAGMA cache_size = -16384",
+	"PRAGMA temp_store = MEMORY",
+}
+
+func prepare(conn *sqlite.Conn) error {
+	for _, pragma := range pragmas {
+		if err := sqlitex.ExecuteTransient(conn, pragma, nil); err != nil {
+			return fmt.Errorf("%s: %w", pragma, err)
+		}
+	}
+	return nil
+}
+
+// Close implements store.Store.
+func (s *Store) Close() error {
+	s.closing.Do(func() {
+		var errs []error
+		if s.pool != nil {
+			errs = append(errs, s.pool.Close())
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.writer != nil {
+			errs = append(errs, s.writer.Close())
+			s.writer = nil
+		}
+		errs = append(errs, s.lock.Unlock())
+		s.closeErr = errors.Join(errs...)
+	})
+	return s.closeErr
+}
+
+// read lends a reading connection.
+func (s *Store) read(ctx context.Context, use func(*sqlite.Conn) error) error {
+	conn, err := s.pool.Take(ctx)
+	if err != nil {
+		return fmt.Errorf("waiting for a reader: %w", err)
+	}
+	defer s.pool.Put(conn)
+	return use(conn)
+}

@@ -1,0 +1,500 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"encoding/json/v2"
+	"errors"
+	"fmt"
+	"time"
+
+	"zombiezen.com/go/sqlite"
+
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// head is what the writer knows of a run without reading.
+type head struct {
+	seq      int64
+	version  int64
+	callID   string
+	nonce    string
+	restart  int
+	history  store.History
+	attempts bool // there may be rows in attempts
+}
+
+// entryBits is how many bits of a step's row id hold its entry.
+const entryBits = 24
+
+// Commit implements store.Store: one transaction, one sync.
+func (s *Store) Commit(_ context.Context, changes []store.Change) ([]store.Result, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.writer == nil {
+		return nil, errors.New("sqlite: the store is closed")
+	}
+	results, err := s.commit(changes)
+	if err != nil {
+		s.heads = map[string]*head{}
+		// SQLite has rolled back by itself after some errors; then this one says so, and nothing is lost.
+		_ = exec(s.writer, "ROLLBACK", nil)
+		return nil, fmt.Errorf("committing %d changes: %w", len(changes), classify(err))
+	}
+	return results, nil
+}
+
+func (s *Store) commit(changes []store.Change) ([]store.Result, error) {
+	if err := exec(s.writer, "BEGIN IMMEDIATE", nil); err != nil {
+		return nil, err
+	}
+	if len(s.heads) > headsMax {
+		s.heads = map[string]*head{}
+	}
+	results := make([]store.Result, len(changes))
+	for i, change := range changes {
+		refusal, err := s.check(change)
+		if err != nil {
+			return nil, err
+		}
+		if refusal != nil {
+			results[i].Err = refusal
+			continue
+		}
+		for _, op := range change {
+			if err := s.write(op, &results[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return results, exec(s.writer, "COMMIT", nil)
+}
+
+// classify marks errors that lie in the data of a change: the committer halves such a batch until the bad one stands alone (N3).
+func classify(err error) error {
+	switch sqlite.ErrCode(err).ToPrimary() {
+	case sqlite.ResultConstraint, sqlite.ResultMismatch, sqlite.ResultTooBig, sqlite.ResultRange:
+		return errors.Join(store.ErrBadChange, err)
+	default:
+		return err
+	}
+}
+
+// check tells whether everything that the change expects is so, before its first write: nothing has to be undone.
+func (s *Store) check(change []store.Op) (refusal, err error) {
+	for _, op := range change {
+		switch op := op.(type) {
+		case store.InsertRun:
+			refusal, err = s.checkAbsent(op.Run.ID)
+		case store.UpdateRun:
+			refusal, err = s.checkUpdate(op)
+		case store.SaveSteps:
+			refusal, err = s.checkSave(op)
+		case store.InsertEvent:
+			refusal, err = s.checkEvent(op.Event)
+		case store.TakeKey:
+			var key *store.Key
+			if key, err = readKey(s.writer, op.Key, op.Now); err == nil && key == nil {
+				refusal, err = s.check(op.Then)
+			}
+		}
+		if refusal != nil || err != nil {
+			return refusal, err
+		}
+	}
+	return nil, nil
+}
+
+func (s *Store) checkAbsent(runID string) (refusal, err error) {
+	if s.heads[runID] != nil {
+		return fmt.Errorf("run %s: %w", runID, store.ErrExists), nil
+	}
+	err = query(s.writer, `SELECT 1 FROM runs WHERE id=?`, func(b *binder) { b.text(runID) }, func(*scanner) error {
+		refusal = fmt.Errorf("run %s: %w", runID, store.ErrExists)
+		return nil
+	})
+	return refusal, err
+}
+
+func (s *Store) checkUpdate(op store.UpdateRun) (refusal, err error) {
+	h, err := s.head(op.Run.ID)
+	if err != nil {
+		return nil, err
+	}
+	if h == nil {
+		return fmt.Errorf("run %s: %w", op.Run.ID, store.ErrNotFound), nil
+	}
+	if h.version != op.Run.Version-1 {
+		return fmt.Errorf("run %s is at version %d, not %d: %w", op.Run.ID, h.version, op.Run.Version-1, store.ErrStale), nil
+	}
+	return nil, nil
+}
+
+func (s *Store) checkSave(op store.SaveSteps) (refusal, err error) {
+	h, err := s.head(op.RunID)
+	if err != nil {
+		return nil, err
+	}
+	if h == nil {
+		return fmt.Errorf("run %s: %w", op.RunID, store.ErrNotFound), nil
+	}
+	if h.callID == "" || h.callID != op.CallID || (h.nonce != "" && h.nonce != op.Nonce) {
+		return fmt.Errorf("run %s: call %s is not current: %w", op.RunID, op.CallID, store.ErrStale), nil
+	}
+	return nil, nil
+}
+
+func (s *Store) checkEvent(e store.Event) (refusal, err error) {
+	err = query(s.writer, `SELECT 1 FROM events WHERE env=? AND name=? AND id=?`,
+		func(b *binder) { b.text(e.Env); b.text(e.Name); b.text(e.ID) },
+		func(*scanner) error {
+			refusal = fmt.Errorf("event %s: %w", e.ID, store.ErrExists)
+			return nil
+		})
+	return refusal, err
+}
+
+// head gives the writer's memory of a run, read once; nil if there is no such run.
+func (s *Store) head(runID string) (*head, error) {
+	if h := s.heads[runID]; h != nil {
+		return h, nil
+	}
+	var h *head
+	err := query(s.writer, `SELECT seq, version, coalesce(call_id, ''), coalesce(call_nonce, ''), restart,
+			EXISTS (SELECT 1 FROM attempts WHERE run = seq) FROM runs WHERE id=?`,
+		func(b *binder) { b.text(runID) },
+		func(r *scanner) error {
+			h = &head{seq: r.int(), version: r.int(), callID: r.text(), nonce: r.text(), restart: int(r.int()), attempts: r.bool()}
+			return nil
+		})
+	if err != nil || h == nil {
+		return nil, err
+	}
+	if h.history, err = readHistory(s.writer, h.seq); err != nil {
+		return nil, err
+	}
+	s.heads[runID] = h
+	return h, nil
+}
+
+func (s *Store) write(op store.Op, res *store.Result) error {
+	switch op := op.(type) {
+	case store.InsertRun:
+		return s.insertRun(op)
+	case store.UpdateRun:
+		return s.update(op, res)
+	case store.SaveSteps:
+		return s.save(op, res)
+	case store.InsertEvent:
+		return s.insertEvent(op.Event)
+	case store.TakeKey:
+		return s.take(op, res)
+	case store.PutApp:
+		return s.putApp(op.App)
+	case store.DropKeys:
+		return exec(s.writer, `DELETE FROM keys WHERE (env, kind, scope, key) IN
+			(SELECT env, kind, scope, key FROM keys WHERE expires_at > 0 AND expires_at <= ? LIMIT ?)`,
+			func(b *binder) { b.time(op.Now); b.int(int64(op.Limit)) })
+	default:
+		return fmt.Errorf("sqlite: no such op: %T: %w", op, store.ErrBadChange)
+	}
+}
+
+func (s *Store) insertRun(op store.InsertRun) error {
+	if err := exec(s.writer, insertRun, func(b *binder) { bindIdentity(b, &op.Run); bindState(b, &op.Run) }); err != nil {
+		return err
+	}
+	h := &head{seq: s.writer.LastInsertRowID(), version: op.Run.Version}
+	h.follow(&op.Run)
+	s.heads[op.Run.ID] = h
+	return exec(s.writer, `INSERT INTO run_values (run, payload) VALUES (?, ?)`, func(b *binder) { b.int(h.seq); b.blob(op.Payload) })
+}
+
+// follow takes over what a changed record says.
+func (h *head) follow(r *workflow.Run) {
+	h.version, h.restart, h.callID, h.nonce = r.Version, r.Restart, "", ""
+	if r.Call != nil {
+		h.callID, h.nonce = r.Call.ID, r.Call.Nonce
+	}
+}
+
+func (s *Store) update(op store.UpdateRun, res *store.Result) error {
+	h := s.heads[op.Run.ID]
+	if err := exec(s.writer, updateRun, func(b *binder) { bindState(b, &op.Run); b.int(h.seq) }); err != nil {
+		return err
+	}
+	h.follow(&op.Run)
+	if op.CutCall != "" && h.attempts {
+		if err := s.cutAttempts(h, op); err != nil {
+			return err
+		}
+	}
+	for _, step := range op.Append {
+		r, err := s.append(h, step, 0, 0)
+		if err != nil {
+			return err
+		}
+		res.Steps = append(res.Steps, r)
+	}
+	res.Version, res.History = h.version, h.history
+	if !op.Run.Status.Final() {
+		return nil
+	}
+	delete(s.heads, op.Run.ID)
+	return s.finish(h, op)
+}
+
+func (s *Store) cutAttempts(h *head, op store.UpdateRun) error {
+	at := op.Run.NextAt
+	if op.Run.Status.Final() {
+		at = op.Run.EndedAt
+	}
+	return exec(s.writer, `UPDATE attempts SET ended_at=?, error=? WHERE run=? AND call_id=? AND ended_at=0`,
+		func(b *binder) { b.time(at); b.blob(store.CutOff); b.int(h.seq); b.text(op.CutCall) })
+}
+
+// finish writes a run's result, and frees the keys that lived as long as it (K3).
+func (s *Store) finish(h *head, op store.UpdateRun) error {
+	if op.Output != nil || op.Error != nil {
+		err := exec(s.writer, `UPDATE run_values SET output=?, error=? WHERE run=?`,
+			func(b *binder) { b.blob(op.Output); b.blob(op.Error); b.int(h.seq) })
+		if err != nil {
+			return err
+		}
+	}
+	return exec(s.writer, `DELETE FROM keys WHERE env=? AND kind=? AND scope=?`,
+		func(b *binder) { b.text(op.Run.Env); b.text(string(store.KeySend)); b.text(op.Run.ID) })
+}
+
+func (s *Store) save(op store.SaveSteps, res *store.Result) error {
+	h := s.heads[op.RunID]
+	if h.nonce == "" && op.Nonce != "" {
+		h.nonce, res.Bound = op.Nonce, true
+		h.version++
+		err := exec(s.writer, `UPDATE runs SET call_nonce=?, version=? WHERE seq=?`,
+			func(b *binder) { b.text(op.Nonce); b.int(h.version); b.int(h.seq) })
+		if err != nil {
+			return err
+		}
+	}
+	for _, start := range op.Starts {
+		a := store.Attempt{StepID: start.StepID, Attempt: start.Attempt, CallID: op.CallID, StartedAt: start.StartedAt}
+		if err := s.putAttempt(h, a); err != nil {
+			return err
+		}
+	}
+	for _, retry := range op.Retries {
+		a := store.Attempt{StepID: retry.StepID, Attempt: retry.Attempt, Error: retry.Error, StartedAt: retry.StartedAt, EndedAt: retry.EndedAt, RetryAt: retry.RetryAt}
+		if err := s.putRetry(h, a); err != nil {
+			return err
+		}
+	}
+	for _, step := range op.Steps {
+		r, err := s.append(h, step, op.StepsMax, op.BytesMax)
+		if err != nil {
+			return err
+		}
+		res.Steps = append(res.Steps, r)
+	}
+	res.Version, res.History = h.version, h.history
+	return nil
+}
+
+// append adds an entry, unless the step has one already or a limit (0: none) refuses it.
+func (s *Store) append(h *head, step workflow.Step, stepsMax, bytesMax int) (store.StepResult, error) {
+	size := int64(len(step.Output) + len(step.Error))
+	full := stepsMax > 0 && h.history.Entries >= int64(stepsMax)
+	heavy := bytesMax > 0 && h.history.Bytes+size > int64(bytesMax) && step.Status == workflow.StepCompleted
+	if full || heavy {
+		return s.refuse(h, step, full)
+	}
+	err := exec(s.writer, `INSERT INTO steps (id, run, restart, name, number, kind, status, output, error, attempts, started_at, ended_at)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`, func(b *binder) {
+		b.int(h.seq<<entryBits | (h.history.Entries + 1))
+		b.int(h.seq)
+		b.int(int64(h.restart))
+		b.text(step.Name)
+		b.int(int64(step.Number))
+		b.text(step.Kind)
+		b.text(step.Status)
+		b.blob(step.Output)
+		b.blob(step.Error)
+		b.int(int64(step.Attempts))
+		b.time(step.StartedAt)
+		b.time(step.EndedAt)
+	})
+	if err != nil {
+		return store.StepResult{}, err
+	}
+	if s.writer.Changes() == 0 {
+		standing, err := s.standing(h, step)
+		if err == nil && standing == nil {
+			err = fmt.Errorf("W9: run %d has an entry %d already", h.seq, h.history.Entries+1)
+		}
+		if err != nil {
+			return store.StepResult{}, err
+		}
+		return *standing, nil
+	}
+	h.history.Entries++
+	h.history.Bytes += size
+	return store.StepResult{Entry: h.history.Entries}, s.settleAttempts(h, step.StepID)
+}
+
+// refuse answers a step that a limit keeps out; a step that is saved already stands all the same.
+func (s *Store) refuse(h *head, step workflow.Step, full bool) (store.StepResult, error) {
+	standing, err := s.standing(h, step)
+	if err != nil {
+		return store.StepResult{}, err
+	}
+	if standing != nil {
+		return *standing, nil
+	}
+	if full {
+		return store.StepResult{Refused: store.LimitSteps}, nil
+	}
+	return store.StepResult{Refused: store.LimitBytes}, nil
+}
+
+// standing finds the entry that a step has, and whether it differs from step; nil if it has none.
+func (s *Store) standing(h *head, step workflow.Step) (*store.StepResult, error) {
+	var found *store.StepResult
+	err := query(s.writer, `SELECT id & 0xffffff, status, output, error FROM steps WHERE run=? AND restart=? AND name=? AND number=?`,
+		func(b *binder) { b.int(h.seq); b.int(int64(h.restart)); b.text(step.Name); b.int(int64(step.Number)) },
+		func(r *scanner) error {
+			entry, status, output, failure := r.int(), r.text(), r.blob(), r.blob()
+			same := status == step.Status && bytes.Equal(output, step.Output) && (output == nil) == (step.Output == nil) && bytes.Equal(failure, step.Error)
+			found = &store.StepResult{Entry: entry, Stands: !same}
+			return nil
+		})
+	return found, err
+}
+
+// settleAttempts ends what is recorded of a step's attempts when the step is saved.
+func (s *Store) settleAttempts(h *head, id workflow.StepID) error {
+	if !h.attempts {
+		return nil
+	}
+	bind := func(b *binder) { b.int(h.seq); b.text(id.Name); b.int(int64(id.Number)) }
+	if err := exec(s.writer, `DELETE FROM attempts WHERE run=? AND name=? AND number=? AND ended_at=0`, bind); err != nil {
+		return err
+	}
+	return exec(s.writer, `UPDATE attempts SET retry_at=0 WHERE run=? AND name=? AND number=? AND retry_at>0`, bind)
+}
+
+// putRetry records a throw, unless the step was saved meanwhile.
+func (s *Store) putRetry(h *head, a store.Attempt) error {
+	standing, err := s.standing(h, workflow.Step{StepID: a.StepID})
+	if err != nil || standing != nil {
+		return err
+	}
+	return s.putAttempt(h, a)
+}
+
+// putAttempt replaces what is recorded of that attempt; of a step only its last throw is due again.
+func (s *Store) putAttempt(h *head, a store.Attempt) error {
+	h.attempts = true
+	err := exec(s.writer, `UPDATE attempts SET retry_at=0 WHERE run=? AND name=? AND number=? AND retry_at>0`,
+		func(b *binder) { b.int(h.seq); b.text(a.Name); b.int(int64(a.Number)) })
+	if err != nil {
+		return err
+	}
+	return exec(s.writer, `INSERT OR REPLACE INTO attempts (run, name, number, attempt, call_id, error, started_at, ended_at, retry_at) VALUES (?,?,?,?,?,?,?,?,?)`,
+		func(b *binder) {
+			b.int(h.seq)
+			b.text(a.Name)
+			b.int(int64(a.Number))
+			b.int(int64(a.Attempt))
+			b.text(a.CallID)
+			b.blob(a.Error)
+			b.time(a.StartedAt)
+			b.time(a.EndedAt)
+			b.time(a.RetryAt)
+		})
+}
+
+func (s *Store) insertEvent(e store.Event) error {
+	return exec(s.writer, `INSERT INTO events (env, name, id, payload, created_at, runs) VALUES (?,?,?,?,?,?)`, func(b *binder) {
+		b.text(e.Env)
+		b.text(e.Name)
+		b.text(e.ID)
+		b.blob(e.Payload)
+		b.time(e.CreatedAt)
+		b.int(int64(e.Runs))
+	})
+}
+
+func (s *Store) take(op store.TakeKey, res *store.Result) error {
+	key, err := readKey(s.writer, op.Key, op.Now)
+	if err != nil {
+		return err
+	}
+	if key != nil {
+		return s.keep(key, op.Key.Hash, res)
+	}
+	k := op.Key
+	err = exec(s.writer, `INSERT OR REPLACE INTO keys (env, kind, scope, key, owner, hash, differs, answer, expires_at) VALUES (?,?,?,?,?,?,?,?,?)`,
+		func(b *binder) {
+			b.text(k.Env)
+			b.text(string(k.Kind))
+			b.text(k.Scope)
+			b.text(k.Key)
+			b.text(k.Owner)
+			b.text(k.Hash)
+			b.bool(k.Differs)
+			b.blob(k.Answer)
+			b.time(k.ExpiresAt)
+		})
+	if err != nil {
+		return err
+	}
+	res.Keys = append(res.Keys, store.KeyResult{Taken: true, Key: k})
+	for _, then := range op.Then {
+		if err := s.write(then, res); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keep leaves a taken key to its owner, and notes when it was asked for with another payload.
+func (s *Store) keep(key *store.Key, hash string, res *store.Result) error {
+	if key.Hash != hash && !key.Differs {
+		key.Differs = true
+		err := exec(s.writer, `UPDATE keys SET differs=1 WHERE env=? AND kind=? AND scope=? AND key=?`,
+			func(b *binder) { b.text(key.Env); b.text(string(key.Kind)); b.text(key.Scope); b.text(key.Key) })
+		if err != nil {
+			return err
+		}
+	}
+	res.Keys = append(res.Keys, store.KeyResult{Key: *key})
+	return nil
+}
+
+func (s *Store) putApp(a store.App) error {
+	gone, err := json.Marshal(a.Gone)
+	if err != nil {
+		return fmt.Errorf("encoding what app %s lacks: %w", a.Name, err)
+	}
+	return exec(s.writer, `INSERT OR REPLACE INTO apps (env, name, url, private, concurrency, manifest, hash, seen_at, gone) VALUES (?,?,?,?,?,?,?,?,?)`,
+		func(b *binder) {
+			b.text(a.Env)
+			b.text(a.Name)
+			b.text(a.URL)
+			b.bool(a.Private)
+			b.int(int64(a.Concurrency))
+			b.blob(a.Manifest)
+			b.text(a.Hash)
+			b.time(a.SeenAt)
+			b.text(string(gone))
+		})
+}
+
+func readKey(conn *sqlite.Conn, k store.Key, now time.Time) (*store.Key, error) {
+	var found *store.Key
+	err := query(conn, `SELECT `+keyColumns+` FROM keys WHERE env=? AND kind=? AND scope=? AND key=? AND (expires_at=0 OR expires_at>?)`,
+		func(b *binder) { b.text(k.Env); b.text(string(k.Kind)); b.text(k.Scope); b.text(k.Key); b.time(now) },
+		func(r *scanner) error { found = new(scanKey(r)); return nil })
+	return found, err
+}

@@ -1,0 +1,301 @@
+// Package store is the seam between the engine and what is durable. It decides nothing about runs: a Change says what it
+// expects and what it writes, and the store does all of it, durably, or none.
+//
+// The stores are memory (the model), and sqlite. The suite in storetest is their contract; it compares every store with the
+// model. Writers are widened by new Ops, not by new methods.
+//
+// Invariants kept here: W1 (unique key of a step), W7 and W8 (unique keys of events, runs and keys), W9 (entries are numbered
+// without gaps), N1 (versions).
+package store
+
+import (
+	"context"
+	"encoding/json/jsontext"
+	"errors"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// The closed list of a store's errors.
+var (
+	// ErrStale: a run's record has another version, or another current call or playing, than the change expects (N1).
+	ErrStale = errors.New("store: the run has changed")
+	// ErrExists: a run or an event of that id is there already.
+	ErrExists = errors.New("store: it exists already")
+	// ErrNotFound: there is no such row.
+	ErrNotFound = errors.New("store: not found")
+	// ErrLocked: another process has the data directory open (N5).
+	ErrLocked = errors.New("store: the data directory is in use by another process")
+	// ErrBadChange: the change itself is broken; nothing of it was written, and it can never be.
+	ErrBadChange = errors.New("store: broken change")
+)
+
+// Store is durable memory for runs, events, keys and apps. Its methods may be used by many goroutines.
+type Store interface {
+	// Commit writes the changes in order, in one transaction that is on disk when Commit returns. Each change takes effect
+	// whole or not at all, and has a result of its own; it sees what the changes before it did. An error means that nothing
+	// was written, or, if it wraps ErrUnknown, that nobody knows: read before you write again.
+	Commit(ctx context.Context, changes []Change) ([]Result, error)
+	Reader
+	// Close waits for readers and writers, and frees the data directory. It may be called twice.
+	Close() error
+}
+
+// ErrUnknown: the outcome of a commit is not known.
+var ErrUnknown = errors.New("store: the outcome of the commit is not known")
+
+// Reader reads what is committed.
+type Reader interface {
+	// Load reads a run's own record and the size of its history. ErrNotFound.
+	Load(ctx context.Context, runID string) (workflow.Run, History, error)
+	// Record reads a run with its payload and result. ErrNotFound, also for another environment's run.
+	Record(ctx context.Context, env, runID string) (RunRecord, error)
+	// Runs lists runs, newest first.
+	Runs(ctx context.Context, q RunQuery) ([]RunRecord, error)
+	// Entries reads a run's history after the given entry, in order, within the limits of q, but at least one entry.
+	Entries(ctx context.Context, q EntryQuery) ([]Entry, error)
+	// Attempts reads what is recorded of a run's attempts besides its entries: throws, starts and cuts, in the order of name,
+	// number and attempt.
+	Attempts(ctx context.Context, runID string) ([]Attempt, error)
+	// Timers lists runs whose timer is due at now, earliest first.
+	Timers(ctx context.Context, now time.Time, limit int) ([]workflow.Run, error)
+	// NextTimer is the earliest instant that a run's timer has; zero if there is none.
+	NextTimer(ctx context.Context) (time.Time, error)
+	// Ready lists an app's queued runs that are due at now, earliest first.
+	Ready(ctx context.Context, env, app string, now time.Time, limit int) ([]Ready, error)
+	// InCall lists the runs that have a current call, in the order of their ids, after the given id.
+	InCall(ctx context.Context, after string, limit int) ([]workflow.Run, error)
+	// Event reads one event. ErrNotFound.
+	Event(ctx context.Context, env, name, id string) (Event, error)
+	// Events lists events, newest first.
+	Events(ctx context.Context, q EventQuery) ([]Event, error)
+	// Keys lists the keys of one scope that are alive at now.
+	Keys(ctx context.Context, env string, kind KeyKind, scope string, now time.Time) ([]Key, error)
+	// Apps lists all apps in the order of environment and name.
+	Apps(ctx context.Context) ([]App, error)
+}
+
+// Change is an atomic list of writes, with what they expect.
+type Change []Op
+
+// Op is one write of a change.
+type Op interface{ op() }
+
+// InsertRun adds a run, with its payload (nil: undefined). The change fails with ErrExists when the id is taken.
+type InsertRun struct {
+	Run     workflow.Run
+	Payload jsontext.Value
+}
+
+// UpdateRun replaces a run's record. It expects the version before Run.Version, else the change fails with ErrStale. With a
+// final status it also writes the result and frees the run's derived keys (K3).
+type UpdateRun struct {
+	Run    workflow.Run
+	Append []workflow.Step
+	Output jsontext.Value
+	Error  jsontext.Value
+	// CutCall closes the attempts that this call left open, as cut off.
+	CutCall string
+}
+
+// SaveSteps appends to a run's history, and records starts and throws. It expects that CallID is the run's call and Nonce, if
+// one is bound already, its playing's; else the change fails with ErrStale. It binds the nonce, which raises the version.
+// Entries are numbered in the order of Steps (W9). A step that has a saved result keeps it (W1).
+type SaveSteps struct {
+	RunID    string
+	CallID   string
+	Nonce    string
+	Steps    []workflow.Step
+	Retries  []workflow.Retry
+	Starts   []Start
+	StepsMax int // at most so many entries; further ones are refused
+	BytesMax int // and so many bytes of results
+}
+
+// Start records that a step's body is about to run (C13).
+type Start struct {
+	workflow.StepID
+	Attempt   int
+	StartedAt time.Time
+}
+
+// InsertEvent adds an event. The change fails with ErrExists when its environment has one of that name and id.
+type InsertEvent struct{ Event Event }
+
+// TakeKey takes a key for its owner and does Then; if the key is taken and alive, it does nothing but report the one that has
+// it, and notes on it when the hash differs (W8).
+type TakeKey struct {
+	Key  Key
+	Now  time.Time
+	Then []Op
+}
+
+// PutApp writes an app's record.
+type PutApp struct{ App App }
+
+// DropKeys removes keys that have expired at Now, at most Limit of them.
+type DropKeys struct {
+	Now   time.Time
+	Limit int
+}
+
+func (InsertRun) op()   {}
+func (UpdateRun) op()   {}
+func (SaveSteps) op()   {}
+func (InsertEvent) op() {}
+func (TakeKey) op()     {}
+func (PutApp) op()      {}
+func (DropKeys) op()    {}
+
+// Result is what became of one change.
+type Result struct {
+	// Err is nil, or wraps ErrStale, ErrExists, ErrNotFound or ErrBadChange: then nothing of the change was written.
+	Err error
+	// Keys has an outcome for each TakeKey of the change, in order; keys inside a Then that was not done have none.
+	Keys []KeyResult
+	// Steps has an outcome for each step of the change's SaveSteps, in order.
+	Steps []StepResult
+	// Version is the version of the run that SaveSteps left, and Bound tells whether it bound the nonce.
+	Version int64
+	Bound   bool
+	History History
+}
+
+// KeyResult tells whether a key was taken by this change; if not, Key is the one that stands.
+type KeyResult struct {
+	Taken bool
+	Key   Key
+}
+
+// StepResult is what became of one step of a SaveSteps.
+type StepResult struct {
+	Entry   int64 // of the history: the new entry, or the one that stands
+	Stands  bool  // another result was saved before and stands (W1)
+	Refused Limit // not empty: nothing was saved, for this limit
+}
+
+// Limit names a limit of a run.
+type Limit string
+
+// The limits of a run's history.
+const (
+	LimitSteps Limit = "steps"
+	LimitBytes Limit = "bytes"
+)
+
+// History is the size of a run's history.
+type History struct {
+	Entries int64
+	Bytes   int64
+}
+
+// RunRecord is a run with its values. A nil value is undefined.
+type RunRecord struct {
+	workflow.Run
+	Payload jsontext.Value
+	Output  jsontext.Value
+	Error   jsontext.Value
+}
+
+// Entry is one entry of a run's history.
+type Entry struct {
+	Entry int64
+	workflow.Step
+}
+
+// Attempt is what is recorded of one attempt that did not save the step: it threw, or it is running, or it was cut off.
+type Attempt struct {
+	workflow.StepID
+	Attempt   int
+	CallID    string         // of a recorded start
+	Error     jsontext.Value // of a throw or a cut
+	StartedAt time.Time
+	EndedAt   time.Time // zero while it runs
+	RetryAt   time.Time // zero unless the step is due again
+}
+
+// Ready is a queued run that is due.
+type Ready struct {
+	RunID   string
+	ReadyAt time.Time
+}
+
+// Event is an event as it is stored.
+type Event struct {
+	Env       string
+	ID        string
+	Name      string
+	Payload   jsontext.Value
+	CreatedAt time.Time
+	Runs      int   // how many runs it started
+	Position  int64 // in the order in which events were stored; set by the store
+}
+
+// KeyKind is what a key stands for (K3).
+type KeyKind string
+
+// The kinds of keys. A key's scope is: of an event id, the event's name; of a run key, app and workflow; of a send, the sending
+// run; of a request, method and path.
+const (
+	KeyEvent   KeyKind = "event"
+	KeyRun     KeyKind = "run"
+	KeySend    KeyKind = "send"
+	KeyRequest KeyKind = "request"
+)
+
+// Key is owned by one event or run, in its scope and for its life (W8).
+type Key struct {
+	Env       string
+	Kind      KeyKind
+	Scope     string
+	Key       string
+	Owner     string
+	Hash      string // of the payload that came with it
+	Differs   bool   // it was asked for again with another hash
+	Answer    []byte // of a request: what was answered
+	ExpiresAt time.Time
+}
+
+// App is an app's record. Manifest is the JSON that the app answered last.
+type App struct {
+	Env         string
+	Name        string
+	URL         string
+	Private     bool // the operator's word: the address may be private
+	Concurrency int
+	Manifest    []byte
+	Hash        string
+	SeenAt      time.Time            // when the app last answered
+	Gone        map[string]time.Time // workflows that the last manifest lacks, and since when
+}
+
+// RunQuery selects runs. Empty fields select all.
+type RunQuery struct {
+	Env      string
+	App      string
+	Workflow string
+	Status   workflow.Status
+	Key      string
+	Before   string // only ids below this one
+	Limit    int
+}
+
+// EntryQuery selects entries of a run.
+type EntryQuery struct {
+	RunID      string
+	After      int64
+	EntriesMax int
+	BytesMax   int
+}
+
+// EventQuery selects events. Empty fields select all. Before is the position of the last one seen; zero is the end.
+type EventQuery struct {
+	Env    string
+	Name   string
+	Before int64
+	Limit  int
+}
+
+// CutOff is the error of an attempt that was cut off.
+var CutOff = jsontext.Value(`{"name":"CutOff","message":"the attempt was cut off before its result was saved"}`)

@@ -1,0 +1,121 @@
+package workflow
+
+import (
+	"encoding/json/jsontext"
+	"time"
+)
+
+// Input is one thing that happened to a run.
+type Input interface{ name() string }
+
+// Begin: the dispatcher is about to call the app. The ids are fresh.
+type Begin struct {
+	CallID string
+	Token  string
+}
+
+// Void: the begun call was provably never sent (C3), or reached no app of ours (C14).
+type Void struct {
+	CallID string
+	// RetryAt is when the run may be called again; Reason, where it is not empty, makes the run wait until then and says why.
+	RetryAt time.Time
+	Reason  string
+}
+
+// Contact: the lease's time came, and the call was heard of until it ends at LeaseEndsAt (C5, C7).
+type Contact struct {
+	CallID      string
+	LeaseEndsAt time.Time
+}
+
+// Revive: a call that was taken for cut was heard of before a newer one began (C5).
+type Revive struct{ CallID string }
+
+// Cut: the call is over without an end: its process is gone, or its lease ended.
+type Cut struct {
+	CallID string
+	// Entries is the length of the history; Open are the starts recorded by this call whose bodies have not ended (C13).
+	Entries int64
+	Open    []StepID
+}
+
+// End: the app ended the call.
+type End struct {
+	CallID  string
+	Kind    EndKind
+	Output  jsontext.Value
+	Error   *Failure
+	Entries int64     // the length of the history, unsaved results included
+	RetryAt time.Time // suspended: the earliest retry among the steps that it waits for; zero if there is none
+	Seen    int64     // suspended and yielded: the last entry that the code has seen (H2)
+	Jitter  float64
+}
+
+// EndKind is how a call ended.
+type EndKind string
+
+// The kinds of ends.
+const (
+	EndCompleted EndKind = "completed"
+	EndFailed    EndKind = "failed"
+	EndSuspended EndKind = "suspended"
+	EndYielded   EndKind = "yielded"
+)
+
+// Failure is what code threw, and whether it may be tried again.
+type Failure struct {
+	Error      jsontext.Value // a wire error
+	Retriable  bool
+	Retries    int // tries after the first that are allowed
+	RetryAfter time.Duration
+}
+
+// Cancel: somebody asked for cancellation.
+type Cancel struct{}
+
+// Timer: the time that TimerAt named has come. For a current call whose lease is over the engine sends Contact or Cut instead.
+type Timer struct{}
+
+func (Begin) name() string   { return "begin" }
+func (Void) name() string    { return "void" }
+func (Contact) name() string { return "contact" }
+func (Revive) name() string  { return "revive" }
+func (Cut) name() string     { return "cut" }
+func (End) name() string     { return "end" }
+func (Cancel) name() string  { return "cancel" }
+func (Timer) name() string   { return "timer" }
+
+// StepID names a step of a run: its name and the count of that name (S1).
+type StepID struct {
+	Name   string
+	Number int
+}
+
+// Decision is what Apply decided: the run afterwards, and what else must be written with it, in one transaction.
+type Decision struct {
+	Run Run
+	// Append are entries that the core itself adds to the history: steps that were cut off too often.
+	Append []Step
+	// Output and Error are the result that goes with a final status.
+	Output jsontext.Value
+	Error  jsontext.Value
+}
+
+// Step is a step's saved result: an entry of the history. The store draws the entry's number.
+type Step struct {
+	StepID
+	Kind      string
+	Status    string // "completed" or "failed"
+	Output    jsontext.Value
+	Error     jsontext.Value
+	Attempts  int
+	StartedAt time.Time
+	EndedAt   time.Time
+}
+
+// Kinds and statuses of steps.
+const (
+	KindRun       = "run"
+	StepCompleted = "completed"
+	StepFailed    = "failed"
+)

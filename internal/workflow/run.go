@@ -1,0 +1,159 @@
+// Package workflow is the core: it decides what happens to a run, and does nothing else.
+//
+// Values in, values out: Apply takes a run, one input and the time, and gives the run as it is afterwards with what must be
+// written and done. There is no I/O here, no clock, no goroutine and no randomness; ids, tokens and jitter come in as inputs.
+// The engine gathers the inputs, commits what Apply decided, and acts only then (W6).
+//
+// Invariants kept here: W1 (with the store's unique key), W2, W3, W4, W5. The rules are in docs/internals/rules.md.
+package workflow
+
+import "time"
+
+// Status is a run's status as everybody sees it.
+type Status string
+
+// The statuses of a run. The last four are final (W3).
+const (
+	Queued    Status = "queued"  // a call is due
+	Running   Status = "running" // a call is current
+	Waiting   Status = "waiting" // for a time
+	Completed Status = "completed"
+	Failed    Status = "failed"
+	Cancelled Status = "cancelled"
+	Skipped   Status = "skipped"
+)
+
+// Final tells whether a run of this status never changes again (W3).
+func (s Status) Final() bool {
+	return s == Completed || s == Failed || s == Cancelled || s == Skipped
+}
+
+// Limits that the rules name. Those that users may configure come in with Settings.
+const (
+	CutsMax     = 10               // in a row; then the step, or the run, fails (C13)
+	YieldsMax   = 3                // in a row without progress; then the run fails (C12)
+	EndingGrace = 30 * time.Second // in which bodies in flight may still save (Z1)
+	RetriesStd  = 4                // tries after the first, where nobody said otherwise (promise 13)
+)
+
+// Run is a run's own record: small, so that changing it costs the same however long its history is. Payload, output and
+// history are kept beside it.
+type Run struct {
+	ID       string
+	Env      string
+	App      string
+	Workflow string
+	Key      string // the run key, or empty
+	ReplayOf string // the run that this one replays, or empty
+	Root     string // the run that idempotency keys are made from (S8)
+	Event    string // the name of the event that started it, or empty
+	EventID  string
+
+	Version int64 // raised by every change of this record (N1)
+	Status  Status
+	Restart int
+	Epoch   int64 // grows when a call begins (W2)
+
+	// Call is the newest call that has begun and has not ended. With status Queued it was cut: until a newer one begins, its
+	// saves are still accepted (C5).
+	Call *Call
+	// Prior is the call before Call, kept until Call is known to have been sent: a void begin makes it current again (C3).
+	Prior *Call
+
+	// NextAt is when the next thing happens by itself: Queued, Waiting: the next call is due; Running: the lease ends, unless
+	// there was contact; ending: the grace is over. Due adds the run's timeout.
+	NextAt    time.Time
+	TimeoutAt time.Time // zero: no timeout
+	Reason    string    // why a Waiting run waits, as a sentence for people
+	Ending    *Ending   // set once the run is ending (Z1)
+
+	// The three counters count in a row since the history last grew; Progress is its length then.
+	Attempts int // throws of the code outside steps (S2)
+	Cuts     int
+	Yields   int
+	Progress int64
+
+	CreatedAt time.Time
+	StartedAt time.Time // zero until the first call
+	EndedAt   time.Time // zero until the final status
+	Lease     time.Duration
+}
+
+// Call is a call's right to save: fences compare id and token (C6), and the nonce of the one playing that holds it (C4).
+type Call struct {
+	ID      string
+	Token   string
+	Nonce   string // empty until a playing's first message
+	BegunAt time.Time
+}
+
+// Ending is the phase between the wish to end a run and its final status (Z1).
+type Ending struct {
+	Reason string // EndCancelled or EndTimedOut
+	At     time.Time
+}
+
+// Why a run is ending.
+const (
+	EndCancelled = "cancelled"
+	EndTimedOut  = "timedOut"
+)
+
+// Phase is the state that the transition table is written in: a status, with ending told apart from running.
+type Phase string
+
+// The phases.
+const (
+	PhaseQueued  Phase = "queued"
+	PhaseRunning Phase = "running"
+	PhaseWaiting Phase = "waiting"
+	PhaseEnding  Phase = "ending"
+	PhaseEnded   Phase = "ended"
+)
+
+// Phase is the phase that r is in.
+func (r *Run) Phase() Phase {
+	switch {
+	case r.Status.Final():
+		return PhaseEnded
+	case r.Ending != nil:
+		return PhaseEnding
+	case r.Status == Running:
+		return PhaseRunning
+	case r.Status == Waiting:
+		return PhaseWaiting
+	default:
+		return PhaseQueued
+	}
+}
+
+// TimerAt is when the timer must look at r: zero means never. A queued run is looked at by the dispatcher, and by the
+// timer only for its timeout.
+func (r *Run) TimerAt() time.Time {
+	if r.Status.Final() {
+		return time.Time{}
+	}
+	if r.Phase() == PhaseEnding {
+		return r.NextAt
+	}
+	if r.Status == Queued {
+		return r.TimeoutAt
+	}
+	return earlier(r.NextAt, r.TimeoutAt)
+}
+
+// ReadyAt is when the dispatcher may call r: zero where r is not queued.
+func (r *Run) ReadyAt() time.Time {
+	if r.Status == Queued && r.Ending == nil {
+		return r.NextAt
+	}
+	return time.Time{}
+}
+
+// earlier is the earlier of two instants, of which zero is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
+		return b
+	}
+	return a
+}
