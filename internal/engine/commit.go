@@ -29,6 +29,8 @@ type committer struct {
 	mu      sync.Mutex
 	waiting []*pending
 	closed  bool
+
+	commits, changes int64 // of run alone: what was committed
 }
 
 // pending is one change that waits for its commit.
@@ -104,6 +106,7 @@ func (c *committer) run(ctx context.Context) {
 			c.closed = true
 			c.mu.Unlock()
 			c.commitBatch(ctx, c.take())
+			c.log.Info("stopped", "commits", c.commits, "changes", c.changes)
 			return
 		}
 	}
@@ -133,6 +136,8 @@ func (c *committer) commitBatch(ctx context.Context, batch []*pending) {
 	for {
 		results, err := c.store.Commit(context.WithoutCancel(ctx), changes)
 		if err == nil {
+			c.commits++
+			c.changes += int64(len(batch))
 			for i, p := range batch {
 				p.result = results[i]
 				close(p.done)

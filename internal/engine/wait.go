@@ -32,16 +32,16 @@ func (e *Engine) ended(runID string) {
 	}
 }
 
-// Run reads a run; with wait above zero it first waits so long, at most WaitMax, for the run to end. ErrNotFound.
+// RunRecord reads a run; with wait above zero it first waits so long, at most WaitMax, for the run to end. ErrNotFound.
 func (e *Engine) RunRecord(ctx context.Context, env, runID string, wait time.Duration) (store.RunRecord, error) {
-	record, err := e.store.Record(ctx, env, runID)
-	if err != nil || wait <= 0 || record.Status.Final() {
-		return record, err
+	if wait <= 0 {
+		return e.store.Record(ctx, env, runID)
 	}
+	// Joined before it is read: it can't end in between.
 	w := e.await(runID)
 	defer e.leave(runID, w)
-	// Read again after joining: it may have ended in between.
-	if record, err = e.store.Record(ctx, env, runID); err != nil || record.Status.Final() {
+	record, err := e.store.Record(ctx, env, runID)
+	if err != nil || record.Status.Final() {
 		return record, err
 	}
 	timer := time.NewTimer(min(wait, WaitMax))

@@ -9,6 +9,8 @@ package workflow
 
 import "time"
 
+//go:generate go run ../../scripts/states
+
 // Status is a run's status as everybody sees it.
 type Status string
 

@@ -23,6 +23,7 @@ type Store struct {
 	mu     sync.Mutex // guards everything below
 	runs   map[string]*run
 	events []store.Event // in the order of their positions
+	byName map[eventID]int
 	keys   map[keyID]*store.Key
 	apps   map[[2]string]store.App
 }
@@ -34,6 +35,8 @@ type run struct {
 	attempts []store.Attempt
 }
 
+type eventID struct{ env, name, id string }
+
 type keyID struct {
 	env   string
 	kind  store.KeyKind
@@ -43,7 +46,7 @@ type keyID struct {
 
 // New makes an empty store.
 func New() *Store {
-	return &Store{runs: map[string]*run{}, keys: map[keyID]*store.Key{}, apps: map[[2]string]store.App{}}
+	return &Store{runs: map[string]*run{}, byName: map[eventID]int{}, keys: map[keyID]*store.Key{}, apps: map[[2]string]store.App{}}
 }
 
 // Close does nothing.
@@ -121,6 +124,7 @@ func (s *Store) write(change []store.Op, res *store.Result) {
 		case store.InsertRun:
 			s.runs[op.Run.ID] = &run{RunRecord: store.RunRecord{Run: op.Run, Payload: op.Payload}}
 		case store.InsertEvent:
+			s.byName[eventID{op.Event.Env, op.Event.Name, op.Event.ID}] = len(s.events)
 			op.Event.Position = int64(len(s.events) + 1)
 			s.events = append(s.events, op.Event)
 		case store.UpdateRun:

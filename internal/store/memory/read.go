@@ -140,10 +140,8 @@ func (s *Store) Event(_ context.Context, env, name, id string) (store.Event, err
 }
 
 func (s *Store) event(env, name, id string) *store.Event {
-	for i := range s.events {
-		if e := &s.events[i]; e.Env == env && e.Name == name && e.ID == id {
-			return e
-		}
+	if i, ok := s.byName[eventID{env, name, id}]; ok {
+		return &s.events[i]
 	}
 	return nil
 }

@@ -1,0 +1,179 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json/jsontext"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/engine"
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/store/memory"
+	"github.com/nelkap/nelkap/internal/wire"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// faulty is a store whose commits fail as a test says.
+type faulty struct {
+	store.Store
+	mu   sync.Mutex
+	fail func([]store.Change) error // nil: nothing fails
+}
+
+func (f *faulty) Commit(ctx context.Context, changes []store.Change) ([]store.Result, error) {
+	f.mu.Lock()
+	fail := f.fail
+	f.mu.Unlock()
+	if fail != nil {
+		if err := fail(changes); err != nil {
+			return nil, err
+		}
+	}
+	return f.Store.Commit(ctx, changes)
+}
+
+func (f *faulty) set(fail func([]store.Change) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail = fail
+}
+
+func startFaulty(t *testing.T, a *app) (*node, *faulty) {
+	t.Helper()
+	s := &faulty{Store: memory.New()}
+	n := startNode(t, s, a, engine.Options{})
+	n.know(t)
+	return n, s
+}
+
+func TestAPoisonedSaveFailsAloneInItsBatch(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startFaulty(t, a)
+		const calls = 50
+		var sent []*sentCall
+		for range calls {
+			n.start(t, "w")
+			sent = append(sent, a.next(t, time.Second))
+		}
+		poisoned := sent[17].Run.ID
+		s.set(func(changes []store.Change) error {
+			for _, c := range changes {
+				if save, ok := c[0].(store.SaveSteps); ok && save.RunID == poisoned {
+					return fmt.Errorf("a value that the database refuses: %w", store.ErrBadChange)
+				}
+			}
+			return nil
+		})
+		saves := wire.Saves{Process: "p"}
+		for i, c := range sent {
+			saves.Saves = append(saves.Saves, wire.Save{Fence: c.fence(fmt.Sprint(i)), Items: []wire.Item{completed("a", `1`)}})
+		}
+		for i, out := range n.Save(context.Background(), saves).Saves {
+			if wanted := map[bool]string{true: wire.Invalid, false: wire.Accepted}[i == 17]; out.Status != wanted {
+				t.Errorf("N3: save %d: %s (%s), want %s", i, out.Status, out.Detail, wanted)
+			}
+		}
+	})
+}
+
+func TestNothingIsAnsweredBeforeItIsDurable(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startFaulty(t, a)
+		s.set(func([]store.Change) error { return errors.New("disk full") })
+		answered := make(chan engine.Started, 1)
+		go func() {
+			started, err := n.StartRun(context.Background(), engine.StartRequest{Env: engine.DefaultEnv, Workflow: "w", Payload: jsontext.Value(`1`)})
+			if err == nil {
+				answered <- started
+			}
+		}()
+		time.Sleep(10 * time.Second)
+		if len(answered) > 0 || len(a.calls) > 0 {
+			t.Fatal("W6: it answered, or called, before the store had the run")
+		}
+		s.set(nil) // room again: it goes on without a restart
+		started := <-answered
+		want(t, "the call", a.next(t, time.Second).Run.ID, started.Run.ID)
+	})
+}
+
+func TestASaveWaitsForAStoreThatCannotWrite(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startFaulty(t, a)
+		id := n.start(t, "w").Run.ID
+		c := a.next(t, time.Second)
+		s.set(func([]store.Change) error { return errors.New("disk full") })
+		began := time.Now()
+		want(t, "told", n.save(c, "n", 0, completed("a", `1`)).Status, wire.Later)
+		if waited := time.Since(began); waited > 2*time.Minute {
+			t.Errorf("the save was held for %v", waited)
+		}
+		s.set(nil)
+		want(t, "tried again", n.save(c, "n", 0, completed("a", `1`)).Items[0].Status, wire.ItemSaved)
+		c.end(t, wire.End{Type: wire.Completed})
+		synctest.Wait()
+		want(t, "status", n.run(t, id).Status, workflow.Completed)
+	})
+}
+
+func TestASaturatedServerRefusesNewWorkAndNoSaves(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startFaulty(t, a)
+		n.start(t, "w")
+		c := a.next(t, time.Second)
+		release := make(chan struct{})
+		s.set(func([]store.Change) error { <-release; return nil })
+		for range 30_000 {
+			go n.Emit(context.Background(), engine.DefaultEnv, []engine.NewEvent{{Name: "e"}}, nil)
+		}
+		synctest.Wait()
+		if _, _, err := n.Emit(context.Background(), engine.DefaultEnv, []engine.NewEvent{{Name: "e"}}, nil); !errors.Is(err, engine.ErrBusy) {
+			t.Errorf("a saturated server took an event: %v", err)
+		}
+		if _, err := n.StartRun(context.Background(), engine.StartRequest{Env: engine.DefaultEnv, Workflow: "w"}); !errors.Is(err, engine.ErrBusy) {
+			t.Errorf("a saturated server took a run: %v", err)
+		}
+		saved := make(chan wire.SaveOutcome, 1)
+		go func() { saved <- n.save(c, "n", 0, completed("a", `1`)) }()
+		synctest.Wait()
+		close(release)
+		want(t, "the save", (<-saved).Status, wire.Accepted)
+	})
+}
+
+func TestARunThatChangesMeanwhileIsDecidedAnew(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startFaulty(t, a)
+		id := n.start(t, "w").Run.ID
+		c := a.next(t, time.Second)
+		// Between the decision to cancel and its commit, the call's first save changes the run.
+		var once sync.Once
+		s.set(func(changes []store.Change) error {
+			if _, ok := changes[0][0].(store.UpdateRun); ok {
+				once.Do(func() {
+					_, err := s.Store.Commit(context.Background(), []store.Change{{store.SaveSteps{RunID: id, CallID: c.Call.Call.ID, Nonce: "n"}}})
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			return nil
+		})
+		if _, err := n.Cancel(context.Background(), engine.DefaultEnv, id); err != nil {
+			t.Fatal(err)
+		}
+		run := n.run(t, id)
+		if run.Ending == nil || run.Call.Nonce != "n" {
+			t.Fatalf("N1: one of the two changes is lost: %+v", run.Run)
+		}
+	})
+}

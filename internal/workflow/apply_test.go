@@ -1,0 +1,327 @@
+package workflow_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+const lease = 5 * time.Minute
+
+func newRun() workflow.Run {
+	return workflow.Start(workflow.Run{ID: "run_1", App: "shop", Workflow: "w"}, workflow.Settings{Lease: lease}, t0)
+}
+
+func apply(t *testing.T, r workflow.Run, in workflow.Input, now time.Time) workflow.Decision {
+	t.Helper()
+	d, err := workflow.Apply(r, in, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func begun(t *testing.T) workflow.Run {
+	t.Helper()
+	return apply(t, newRun(), workflow.Begin{CallID: "call_1", Token: "t1"}, t0).Run
+}
+
+func TestANewRunIsDueAtOnce(t *testing.T) {
+	r := newRun()
+	if r.Status != workflow.Queued || !r.ReadyAt().Equal(t0) || !r.TimerAt().IsZero() || r.Root != r.ID || r.Version != 1 {
+		t.Fatalf("%+v", r)
+	}
+}
+
+func TestBeginningRaisesTheEpochAndStartsTheLease(t *testing.T) {
+	r := begun(t)
+	if r.Epoch != 1 || r.Status != workflow.Running || !r.TimerAt().Equal(t0.Add(lease)) || !r.StartedAt.Equal(t0) || r.Version != 2 {
+		t.Fatalf("%+v", r)
+	}
+	if _, err := workflow.Apply(r, workflow.Begin{CallID: "call_2"}, t0); !errors.Is(err, workflow.ErrForbidden) {
+		t.Fatalf("W2: a second call began: %v", err)
+	}
+}
+
+func TestAVoidBeginGivesTheOlderCallBack(t *testing.T) {
+	r := apply(t, begun(t), workflow.Cut{CallID: "call_1"}, t0).Run
+	r = apply(t, r, workflow.Begin{CallID: "call_2", Token: "t2"}, t0).Run
+	older := workflow.Fence{CallID: "call_1", Token: "t1", Nonce: "n"}
+	if v := workflow.Admit(&r, older, false); v != workflow.Undecided {
+		t.Errorf("C3: while undecided the older call is told %s", v)
+	}
+	if v := workflow.Admit(&r, older, true); v != workflow.Superseded {
+		t.Errorf("W2: once decided the older call is told %s", v)
+	}
+	r = apply(t, r, workflow.Void{CallID: "call_2", RetryAt: t0.Add(time.Second)}, t0).Run
+	if v := workflow.Admit(&r, older, true); v != workflow.Accept || r.Epoch != 2 || r.Status != workflow.Queued {
+		t.Errorf("C3: after the void: %s, %+v", v, r)
+	}
+}
+
+func TestFences(t *testing.T) {
+	r := begun(t)
+	bound := r
+	bound.Call = &workflow.Call{ID: "call_1", Token: "t1", Nonce: "n"}
+	suspended := apply(t, r, workflow.End{CallID: "call_1", Kind: workflow.EndSuspended, RetryAt: t0.Add(time.Second)}, t0).Run
+	ended := apply(t, r, workflow.End{CallID: "call_1", Kind: workflow.EndCompleted}, t0).Run
+	for _, c := range []struct {
+		outcome string
+		run     workflow.Run
+		fence   workflow.Fence
+		want    workflow.Verdict
+	}{
+		{"the current call", r, workflow.Fence{CallID: "call_1", Token: "t1", Nonce: "n"}, workflow.Accept},
+		{"another token", r, workflow.Fence{CallID: "call_1", Token: "t2", Nonce: "n"}, workflow.Superseded},
+		{"no token", r, workflow.Fence{CallID: "call_1", Nonce: "n"}, workflow.Superseded},
+		{"the playing that holds it", bound, workflow.Fence{CallID: "call_1", Token: "t1", Nonce: "n"}, workflow.Accept},
+		{"another playing", bound, workflow.Fence{CallID: "call_1", Token: "t1", Nonce: "m"}, workflow.Superseded},
+		{"another call", r, workflow.Fence{CallID: "call_0", Token: "t1", Nonce: "n"}, workflow.Superseded},
+		{"a call that has suspended", suspended, workflow.Fence{CallID: "call_1", Token: "t1", Nonce: "n"}, workflow.Ended},
+		{"a run that has ended", ended, workflow.Fence{CallID: "call_1", Token: "t1", Nonce: "n"}, workflow.Ended},
+	} {
+		if got := workflow.Admit(&c.run, c.fence, true); got != c.want {
+			t.Errorf("%s: %s, want %s", c.outcome, got, c.want)
+		}
+	}
+}
+
+func failure(retriable bool, retries int) *workflow.Failure {
+	return &workflow.Failure{Error: []byte(`{}`), Retriable: retriable, Retries: retries}
+}
+
+func TestAStepsOutcome(t *testing.T) {
+	at := func(attempt int, f *workflow.Failure) workflow.Outcome {
+		return workflow.Outcome{StepID: workflow.StepID{Name: "a", Number: 1}, Kind: workflow.KindRun, Attempt: attempt, Failure: f, Jitter: 0.5}
+	}
+	after := failure(true, 4)
+	after.RetryAfter = time.Hour
+	for _, c := range []struct {
+		outcome string
+		given   workflow.Outcome
+		status  string        // of the entry; empty where it is tried again
+		pause   time.Duration // until then
+	}{
+		{"a result", at(1, nil), workflow.StepCompleted, 0},
+		{"the first throw", at(1, failure(true, 4)), "", time.Second},
+		{"the fourth throw", at(4, failure(true, 4)), "", 8 * time.Second},
+		{"the last throw", at(5, failure(true, 4)), workflow.StepFailed, 0},
+		{"a throw without retries", at(1, failure(true, 0)), workflow.StepFailed, 0},
+		{"a throw that may not be tried again", at(1, failure(false, 4)), workflow.StepFailed, 0},
+		{"a throw that says when", at(1, after), "", time.Hour},
+	} {
+		s, r := workflow.Settle(c.given, t0)
+		switch {
+		case (s == nil) == (r == nil):
+			t.Errorf("%s: an entry or a retry, not %v and %v", c.outcome, s, r)
+		case s != nil && s.Status != c.status, r != nil && (c.status != "" || !r.RetryAt.Equal(t0.Add(c.pause))):
+			t.Errorf("%s: %+v, %+v", c.outcome, s, r)
+		}
+	}
+}
+
+func TestThrowsOfTheCodeCountInARow(t *testing.T) {
+	r := begun(t)
+	throw := func(entries int64) workflow.Decision {
+		d := apply(t, r, workflow.End{CallID: r.Call.ID, Kind: workflow.EndFailed, Error: failure(true, 2), Entries: entries, Jitter: 0.5}, t0)
+		if r = d.Run; !r.Status.Final() {
+			r = apply(t, apply(t, r, workflow.Timer{}, r.NextAt).Run, workflow.Begin{CallID: "call_n", Token: "t"}, t0).Run
+		}
+		return d
+	}
+	throw(0)
+	throw(0)
+	throw(1) // a step was saved: the count starts anew (S2)
+	throw(1)
+	if d := throw(1); d.Run.Status != workflow.Failed || string(d.Error) != `{}` {
+		t.Fatalf("%+v", d)
+	}
+}
+
+func TestSuspending(t *testing.T) {
+	r := begun(t)
+	end := workflow.End{CallID: "call_1", Kind: workflow.EndSuspended, Entries: 2, Seen: 2, RetryAt: t0.Add(time.Minute)}
+	if got := apply(t, r, end, t0).Run; got.Status != workflow.Waiting || !got.TimerAt().Equal(end.RetryAt) || got.Reason == "" {
+		t.Errorf("%+v", got)
+	}
+	end.Seen = 1 // something newer than it has seen (H2)
+	if got := apply(t, r, end, t0).Run; got.Status != workflow.Queued {
+		t.Errorf("H2: %+v", got)
+	}
+	end.Seen, end.RetryAt = 2, time.Time{}
+	if _, err := workflow.Apply(r, end, t0); !errors.Is(err, workflow.ErrForbidden) {
+		t.Errorf("W5: it waits for nothing: %v", err)
+	}
+}
+
+func TestATimerIsNeverEarly(t *testing.T) {
+	r := apply(t, begun(t), workflow.End{CallID: "call_1", Kind: workflow.EndSuspended, RetryAt: t0.Add(time.Minute)}, t0).Run
+	if d := apply(t, r, workflow.Timer{}, t0.Add(time.Minute-time.Millisecond)); d.Run != r {
+		t.Errorf("W4: %s", cmp.Diff(r, d.Run))
+	}
+	woken := apply(t, r, workflow.Timer{}, t0.Add(time.Minute)).Run
+	if woken.Status != workflow.Queued {
+		t.Errorf("%+v", woken)
+	}
+	if again := apply(t, woken, workflow.Timer{}, t0.Add(time.Hour)); again.Run != woken {
+		t.Error("W4: a doubled timer changed something")
+	}
+}
+
+// TestAnyRunKeepsItsInvariants plays random inputs, right and wrong ones, and looks at every run that comes of them.
+func TestAnyRunKeepsItsInvariants(t *testing.T) {
+	seen := map[string]bool{} // "queued --> running: begin"
+	for range 20 {            // 2,000 runs: some arrows are rare
+		rapid.Check(t, randomRun(seen))
+	}
+	checkDrawing(t, seen)
+}
+
+func randomRun(seen map[string]bool) func(t *rapid.T) {
+	return func(t *rapid.T) {
+		now, entries := t0, int64(0)
+		r := newRun()
+		if rapid.Bool().Draw(t, "timeout") {
+			r.TimeoutAt = t0.Add(time.Hour)
+		}
+		// All inputs, or only those by which calls are lost again and again.
+		inputs := rapid.SampledFrom([][]int{{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, {0, 0, 3}, {0, 0, 3, 4, 9}}).Draw(t, "kinds")
+		growth := rapid.SampledFrom([][]int{{0}, {0, 0, 0, 1}}).Draw(t, "growth")
+		for i := range rapid.IntRange(1, 60).Draw(t, "inputs") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 600).Draw(t, "seconds")) * time.Second)
+			entries += int64(rapid.SampledFrom(growth).Draw(t, "entries"))
+			in := drawInput(t, rapid.SampledFrom(inputs).Draw(t, "input"), &r, fmt.Sprintf("call_%d", i), entries, now)
+			before := r
+			d, err := workflow.Apply(r, in, now)
+			if err != nil {
+				if !errors.Is(err, workflow.ErrForbidden) && !errors.Is(err, workflow.ErrNotCurrent) {
+					t.Fatalf("an error without a kind: %v", err)
+				}
+				if d.Run != before {
+					t.Fatal("a forbidden input changed the run")
+				}
+				continue
+			}
+			r = d.Run
+			checkInvariants(t, &before, &d, now)
+			if from, to := before.Phase(), r.Phase(); from != to {
+				seen[fmt.Sprintf("%s --> %s: %s", from, to, strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", in), "workflow.")))] = true
+			}
+		}
+	}
+}
+
+func drawInput(t *rapid.T, kind int, r *workflow.Run, newCall string, entries int64, now time.Time) workflow.Input {
+	callID := rapid.SampledFrom([]string{"current", "current", "current", "call_none"}).Draw(t, "call")
+	if callID == "current" && r.Call != nil {
+		callID = r.Call.ID
+	}
+	switch kind {
+	case 0, 1, 2:
+		return workflow.Begin{CallID: newCall, Token: "t"}
+	case 3:
+		return workflow.Cut{CallID: callID, Entries: entries, Open: rapid.SampledFrom([][]workflow.StepID{nil, {{Name: "a", Number: 1}}}).Draw(t, "open")}
+	case 4:
+		return workflow.Void{CallID: callID, RetryAt: now, Reason: rapid.SampledFrom([]string{"", "why"}).Draw(t, "reason")}
+	case 5:
+		return workflow.Contact{CallID: callID, LeaseEndsAt: now.Add(r.Lease)}
+	case 6:
+		return workflow.Revive{CallID: callID}
+	case 7:
+		return workflow.Timer{}
+	case 8:
+		if rapid.IntRange(0, 3).Draw(t, "cancel") == 0 {
+			return workflow.Cancel{}
+		}
+		return workflow.Timer{}
+	default:
+		end := rapid.SampledFrom([]workflow.EndKind{workflow.EndSuspended, workflow.EndYielded, workflow.EndFailed, workflow.EndSuspended, workflow.EndYielded, workflow.EndCompleted}).Draw(t, "end")
+		e := workflow.End{CallID: callID, Kind: end, Entries: entries, Seen: entries - int64(rapid.IntRange(0, 1).Draw(t, "unseen")), RetryAt: now.Add(time.Second), Jitter: 0.5}
+		if end == workflow.EndFailed {
+			e.Error = failure(rapid.Bool().Draw(t, "retriable"), 2)
+		}
+		return e
+	}
+}
+
+func checkInvariants(t *rapid.T, before *workflow.Run, d *workflow.Decision, now time.Time) {
+	r := &d.Run
+	switch {
+	case before.Status.Final() && *r != *before:
+		t.Fatalf("W3: an ended run changed: %s", cmp.Diff(*before, *r))
+	case r.Epoch < before.Epoch, r.Epoch > before.Epoch && (r.Call == nil || r.Status != workflow.Running):
+		t.Fatalf("W2: epoch %d after %d: %+v", r.Epoch, before.Epoch, r)
+	case r.Status == workflow.Running && r.Call == nil:
+		t.Fatalf("W2: it runs without a call: %+v", r)
+	case !r.Status.Final() && r.TimerAt().IsZero() && r.ReadyAt().IsZero():
+		t.Fatalf("W5: nothing will happen to it: %+v", r)
+	case r.Status.Final() && (r.Call != nil || !r.TimerAt().IsZero() || !r.ReadyAt().IsZero() || r.EndedAt.IsZero()):
+		t.Fatalf("W3: an ended run has something left: %+v", r)
+	case r.Status == workflow.Waiting && r.Reason == "":
+		t.Fatalf("W5: it waits without a reason: %+v", r)
+	case before.Status == workflow.Waiting && r.Status == workflow.Queued && r.Call == nil && now.Before(before.NextAt):
+		t.Fatalf("W4: it woke at %v, before %v", now, before.NextAt)
+	case *r != *before && r.Version != before.Version+1:
+		t.Fatalf("N1: version %d after %d", r.Version, before.Version)
+	case *r == *before && r.Version != before.Version:
+		t.Fatal("N1: nothing changed, and the version did")
+	case r.Ending != nil && r.Status == workflow.Completed:
+		t.Fatalf("Z1: an ending run completed: %+v", r)
+	}
+}
+
+// checkDrawing compares the arrows of the state diagram with the changes that were seen.
+func checkDrawing(t *testing.T, seen map[string]bool) {
+	t.Helper()
+	drawn := map[string]bool{}
+	for line := range strings.Lines(workflow.Diagram()) {
+		from, inputs, ok := strings.Cut(strings.TrimSpace(line), ": ")
+		if !ok || !strings.Contains(from, " --> ") {
+			continue
+		}
+		for in := range strings.SplitSeq(inputs, ", ") {
+			drawn[from+": "+in] = true
+		}
+	}
+	var missing []string
+	for arrow := range seen {
+		if !drawn[arrow] {
+			missing = append(missing, arrow)
+		}
+	}
+	slices.Sort(missing)
+	if len(missing) > 0 {
+		t.Errorf("the drawing in diagram.go lacks:\n%s", strings.Join(missing, "\n"))
+	}
+	var never []string
+	for arrow := range drawn {
+		if !seen[arrow] {
+			never = append(never, arrow)
+		}
+	}
+	slices.Sort(never)
+	if len(never) > 0 {
+		t.Errorf("the drawing has what never happens:\n%s", strings.Join(never, "\n"))
+	}
+}
+
+func TestTheStateDiagramIsTheTables(t *testing.T) {
+	page, err := os.ReadFile("../../docs/internals/states.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(workflow.Diagram(), string(page)); diff != "" {
+		t.Errorf("run go generate ./... (-table +page)\n%s", diff)
+	}
+}
