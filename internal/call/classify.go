@@ -119,7 +119,7 @@ func (r reader) refusal() Outcome {
 		return Outcome{Kind: Unusable, Reason: "the app's SDK refused the call without a code: is something between changing its answers? It began: " + excerpt(string(body))}
 	}
 	code, detail := excerpt(p.Code), excerpt(p.Detail)
-	if r.response.StatusCode >= 500 {
+	if r.response.StatusCode >= 500 && p.Code != CodeStopping {
 		return Outcome{Kind: Silent, Reason: sentence("the app's SDK failed ("+code+")", detail)}
 	}
 	reason := sentence("the app refused the call ("+code+")", detail)

@@ -55,6 +55,7 @@ const (
 	CodeBadContentType      = "bad_content_type"
 	CodeProtocolUnsupported = "protocol_unsupported"
 	CodeInternal            = "internal"
+	CodeStopping            = "stopping"
 )
 
 // Outcome is what came of one call.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"time"
 
@@ -21,7 +22,7 @@ const looksMax = 8
 var ErrAppUnusable = errors.New("the app can't be used")
 
 // AddApp expects an app at an address, as the operator's word: it may be of this machine or of a private network.
-func (e *Engine) AddApp(url string) { e.apps.add(DefaultEnv, url, true) }
+func (e *Engine) AddApp(address string) { e.apps.add(DefaultEnv, address, true) }
 
 func (e *Engine) loadApps(ctx context.Context) error {
 	records, err := e.store.Apps(ctx)
@@ -66,7 +67,7 @@ func (e *Engine) look(s *source) {
 	}
 	if manifest != nil {
 		if err := e.take(e.ctx, s, manifest, describeOptions{}); err != nil {
-			e.log.Error("an app can't be taken up", "url", s.url, "error", err)
+			e.log.Error("an app can't be taken up", "url", shownURL(s.url), "error", err)
 		}
 		return
 	}
@@ -84,14 +85,11 @@ func (e *Engine) notDescribed(s *source, o call.Outcome) {
 	}
 	e.apps.mu.Unlock()
 	if e.apps.failed(s, reasonOf(o), e.now(), e.options.Jitter()) {
-		e.log.Warn("an app can't be used", "url", s.url, "why", reasonOf(o))
+		e.log.Warn("an app can't be used", "url", shownURL(s.url), "why", reasonOf(o))
 	}
 }
 
 func reasonOf(o call.Outcome) string {
-	if o.Detail != "" {
-		return o.Detail
-	}
 	return cmp.Or(o.Reason, o.Kind.String())
 }
 
@@ -102,7 +100,7 @@ func (e *Engine) unusable(id appID, o call.Outcome) {
 		return
 	}
 	if e.apps.failed(s, reasonOf(o), e.now(), e.options.Jitter()) {
-		e.log.Warn("an app can't be used; its runs wait", "app", id.name, "url", s.url, "why", reasonOf(o))
+		e.log.Warn("an app can't be used; its runs wait", "app", id.name, "url", shownURL(s.url), "why", reasonOf(o))
 	}
 }
 
@@ -129,12 +127,12 @@ func (e *Engine) take(ctx context.Context, s *source, m *wire.Manifest, o descri
 		return errors.New(conflict)
 	}
 	if record != nil {
-		if _, err := e.committer.commit(ctx, store.Change{store.PutApp{App: *record}}); err != nil {
+		if _, err := e.committer.commit(store.Change{store.PutApp{App: *record}}); err != nil {
 			return fmt.Errorf("storing app %q: %w", m.App, err)
 		}
 	}
 	if fresh || record != nil || was != "" {
-		e.log.Info("app ready", "app", m.App, "url", s.url, "workflows", len(m.Workflows), "sdk", m.SDK.Language+"/"+m.SDK.Version)
+		e.log.Info("app ready", "app", m.App, "url", shownURL(s.url), "workflows", len(m.Workflows), "sdk", m.SDK.Language+"/"+m.SDK.Version)
 		for _, p := range problems(*m) {
 			e.log.Warn(p, "app", m.App)
 		}
@@ -181,6 +179,16 @@ func (e *Engine) PutApp(ctx context.Context, env string, r AppRequest, private b
 	return AppInfo{}, fmt.Errorf("%w: it changed its name meanwhile; ask again", ErrAppUnusable)
 }
 
+// shownURL is an app's address without the name and the password that may be in it: they are for the app alone.
+func shownURL(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.User == nil {
+		return address
+	}
+	u.User = nil
+	return u.String()
+}
+
 // AppInfo is an app as the API shows it. An address that has not answered yet has no name.
 type AppInfo struct {
 	Name        string
@@ -204,14 +212,14 @@ func (e *Engine) Apps(env string) []AppInfo {
 	for id, a := range r.apps {
 		if id.env == env {
 			list = append(list, AppInfo{
-				Name: id.name, URL: a.source.url, Reason: a.source.reason, NextLookAt: a.source.nextLook, SeenAt: a.record.SeenAt, SDK: a.manifest.SDK,
+				Name: id.name, URL: shownURL(a.source.url), Reason: a.source.reason, NextLookAt: a.source.nextLook, SeenAt: a.record.SeenAt, SDK: a.manifest.SDK,
 				Concurrency: or(a.record.Concurrency, e.options.Concurrency), Workflows: a.manifest.Workflows, Gone: a.record.Gone, Problems: a.problems,
 			})
 		}
 	}
 	for _, s := range r.sources {
 		if s.env == env && s.app == (appID{}) {
-			list = append(list, AppInfo{URL: s.url, Reason: or(s.reason, "it has not answered yet"), NextLookAt: s.nextLook})
+			list = append(list, AppInfo{URL: shownURL(s.url), Reason: or(s.reason, "it has not answered yet"), NextLookAt: s.nextLook})
 		}
 	}
 	slices.SortFunc(list, func(a, b AppInfo) int {

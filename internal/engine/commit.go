@@ -53,13 +53,14 @@ func (c *committer) full() bool {
 	return len(c.waiting) >= waitingMax
 }
 
-// commit waits until the change is durable, or refused. ctx ends only the waiting: the change may still be written.
-func (c *committer) commit(ctx context.Context, change store.Change) (store.Result, error) {
+// commit waits until the change is durable, or refused: never less, for whoever asked may be gone, but what is written must be acted
+// upon. A store that can't commit is waited for commitMax at most.
+func (c *committer) commit(change store.Change) (store.Result, error) {
 	p, err := c.submit(change)
 	if err != nil {
 		return store.Result{}, err
 	}
-	return p.wait(ctx)
+	return p.wait()
 }
 
 // submit puts a change in line.
@@ -79,12 +80,8 @@ func (c *committer) submit(change store.Change) (*pending, error) {
 	return p, nil
 }
 
-func (p *pending) wait(ctx context.Context) (store.Result, error) {
-	select {
-	case <-p.done:
-	case <-ctx.Done():
-		return store.Result{}, ctx.Err()
-	}
+func (p *pending) wait() (store.Result, error) {
+	<-p.done
 	if p.err != nil {
 		return p.result, p.err
 	}
@@ -105,7 +102,9 @@ func (c *committer) run(ctx context.Context) {
 			c.mu.Lock()
 			c.closed = true
 			c.mu.Unlock()
-			c.commitBatch(ctx, c.take())
+			for left := c.take(); len(left) > 0; left = c.take() {
+				c.commitBatch(ctx, left)
+			}
 			c.log.Info("stopped", "commits", c.commits, "changes", c.changes)
 			return
 		}

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/store"
@@ -32,8 +31,9 @@ type live struct {
 	cancel    context.CancelFunc
 	// written is true once the begin is decided: the request is known to be on its way (C3).
 	written bool
-	// question is set while the server asks whether the call is still played (C1).
+	// question is set while the server asks whether the call is still played, and wait is how long it asks (C1).
 	question *time.Timer
+	wait     time.Duration
 	// told is the news that its process has been given of it.
 	told string
 }
@@ -124,10 +124,11 @@ func (e *Engine) follow(l *live, run workflow.Run, c change) {
 	}
 }
 
-// hear notes a contact of a call by a process, and lets an open question rest. Engine.mu is held.
+// hear notes a contact of a call by a process, and lets an open question rest while the process polls. Without a poll the message
+// may be the last that a dying process sent, read after its connections had closed: then the question is asked anew, or nothing
+// would notice the death before the lease ends. Engine.mu is held.
 func (e *Engine) hear(l *live, processID string) {
 	l.heard = time.Now()
-	e.answered(l)
 	p := e.processes[processID]
 	if p == nil {
 		p = &process{id: processID, calls: map[string]*live{}}
@@ -139,6 +140,11 @@ func (e *Engine) hear(l *live, processID string) {
 	}
 	l.process = p
 	p.calls[l.callID] = l
+	if l.question != nil && p.open == nil {
+		e.ask(l, l.wait)
+	} else {
+		e.answered(l)
+	}
 }
 
 // forget drops a process that plays nothing and polls nothing. Engine.mu is held.
@@ -161,6 +167,7 @@ func (e *Engine) contactUntil(l *live) time.Time {
 func (e *Engine) ask(l *live, wait time.Duration) {
 	e.answered(l)
 	asked := time.Now()
+	l.wait = wait
 	l.question = time.AfterFunc(wait, func() { e.unanswered(l, asked) })
 	if l.process != nil {
 		l.process.wake()
@@ -240,7 +247,7 @@ func (e *Engine) Heartbeat(ctx context.Context, hb wire.Heartbeat) (wire.Heartbe
 			return wire.HeartbeatAnswer{}, err
 		}
 		if status != "" {
-			news = append(news, wire.News{Call: f.Call, Status: status})
+			news = append(news, wire.News{Call: f.Call, Nonce: f.Nonce, Status: status})
 		}
 	}
 	e.unnamed(hb)
@@ -248,7 +255,9 @@ func (e *Engine) Heartbeat(ctx context.Context, hb wire.Heartbeat) (wire.Heartbe
 	if len(news) == 0 && wait > 0 {
 		e.hold(ctx, hb.Process, wait)
 	}
-	return wire.HeartbeatAnswer{Time: wire.At(e.now()), Calls: append(news, e.news(hb)...)}, nil
+	news = append(news, e.news(hb)...)
+	e.unheld(hb.Process)
+	return wire.HeartbeatAnswer{Time: wire.At(e.now()), Calls: news}, nil
 }
 
 // name takes a call's name from a process; the answer is its status where it is not the process's to play on.
@@ -279,6 +288,7 @@ func (e *Engine) name(ctx context.Context, processID string, f wire.Fence) (stri
 	defer e.mu.Unlock()
 	if l := e.live[f.Call]; l != nil {
 		e.hear(l, processID)
+		e.answered(l) // its process polls: this is the poll
 	}
 	return "", nil
 }
@@ -323,11 +333,11 @@ func (e *Engine) hold(ctx context.Context, processID string, wait time.Duration)
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	e.release(p, mine, errors.Is(context.Cause(ctx), context.Canceled))
+	e.release(p, mine)
 }
 
-// release ends a poll. Where its connection was lost, calls that hang on nothing else are asked for (C1).
-func (e *Engine) release(p *process, mine *poll, lost bool) {
+// release ends a poll.
+func (e *Engine) release(p *process, mine *poll) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if p.open != mine {
@@ -336,11 +346,24 @@ func (e *Engine) release(p *process, mine *poll, lost bool) {
 	p.open = nil
 	for _, l := range p.calls {
 		l.heard = time.Now()
-		if lost && !l.connected && l.question == nil && !e.stopping {
+	}
+	e.forget(p)
+}
+
+// unheld asks for the calls of a process that hang on nothing once its poll is over, whether it was answered or its connection was
+// lost: the next poll names them, unless the process is gone (C1).
+func (e *Engine) unheld(processID string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p := e.processes[processID]
+	if p == nil || p.open != nil || e.stopping {
+		return
+	}
+	for _, l := range p.calls {
+		if !l.connected && l.written && l.question == nil {
 			e.ask(l, 2*heartbeat(l.run.Lease))
 		}
 	}
-	e.forget(p)
 }
 
 // pendingNews tells whether a process must hear of one of its calls. Engine.mu is held.
@@ -364,9 +387,9 @@ func (e *Engine) news(hb wire.Heartbeat) []wire.News {
 		case l == nil:
 		case l.run.Ending != nil:
 			l.told = wire.Ending
-			list = append(list, wire.News{Call: f.Call, Status: wire.Ending, Ending: &wire.EndingInfo{Reason: l.run.Ending.Reason}})
+			list = append(list, wire.News{Call: f.Call, Nonce: f.Nonce, Status: wire.Ending, Ending: &wire.EndingInfo{Reason: l.run.Ending.Reason}})
 		case l.question != nil:
-			list = append(list, wire.News{Call: f.Call, Status: wire.NamedQ})
+			list = append(list, wire.News{Call: f.Call, Nonce: f.Nonce, Status: wire.NamedQ})
 		}
 	}
 	return list

@@ -91,7 +91,7 @@ func (e *Engine) emitOnce(ctx context.Context, env string, events []NewEvent, re
 	if len(change) == 0 {
 		return out, false, nil
 	}
-	res, err := e.committer.commit(ctx, change)
+	res, err := e.committer.commit(change)
 	switch {
 	case errors.Is(err, store.ErrExists):
 		e.giveBackAll(runs)

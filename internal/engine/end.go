@@ -131,7 +131,7 @@ func (e *Engine) saveUnsaved(ctx context.Context, run workflow.Run, f wire.Fence
 		}
 		change, version = store.Change{store.UpdateRun{Run: d.Run}, op}, d.Run.Version
 	}
-	res, err := e.committer.commit(ctx, change)
+	res, err := e.committer.commit(change)
 	if err != nil {
 		return store.History{}, 0, err
 	}
@@ -155,7 +155,7 @@ func (e *Engine) endInput(callID string, end wire.End) (workflow.End, error) {
 	case wire.Suspended:
 		in.Kind = workflow.EndSuspended
 	case wire.Yielded:
-		in.Kind = workflow.EndYielded
+		in.Kind, in.Stopping = workflow.EndYielded, end.Stopping
 	default:
 		return in, errors.Join(errInvalid, errors.New("an end's type must be completed, failed, suspended, yielded or over"))
 	}

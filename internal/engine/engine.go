@@ -43,6 +43,8 @@ type Options struct {
 	Concurrency int
 	// DescribeEvery is the pause between looks at an app that answers; 10 s, in dev 1 s (D1).
 	DescribeEvery time.Duration
+	// AppPauseMax is the longest pause between looks at an app that can't be used; 1 min (C14), in dev shorter.
+	AppPauseMax time.Duration
 	// ForgetAfter is how long a workflow that its app no longer has still starts; 10 min, in dev 0 (D1).
 	ForgetAfter time.Duration
 	Logger      *slog.Logger
@@ -102,6 +104,7 @@ type Engine struct {
 func New(s store.Store, caller Caller, options Options) *Engine {
 	options.Lease = or(options.Lease, leaseStd)
 	options.Concurrency = or(options.Concurrency, concurrencyStd)
+	options.AppPauseMax = or(options.AppPauseMax, appPauseMax)
 	options.DescribeEvery = or(options.DescribeEvery, 10*time.Second)
 	if options.Jitter == nil {
 		options.Jitter = rand.Float64
@@ -116,7 +119,7 @@ func New(s store.Store, caller Caller, options Options) *Engine {
 	}
 	e.committer = newCommitter(s, e.log)
 	e.timers = newTimers()
-	e.apps = newRegistry()
+	e.apps = newRegistry(options.AppPauseMax)
 	return e
 }
 
@@ -241,7 +244,7 @@ func (e *Engine) applyTo(ctx context.Context, run workflow.Run, history store.Hi
 	if c.decision.Run.Version == run.Version {
 		return c, nil
 	}
-	if c.result, err = e.committer.commit(ctx, store.Change{updateOf(c.decision, in)}); err != nil {
+	if c.result, err = e.committer.commit(store.Change{updateOf(c.decision, in)}); err != nil {
 		return c, err
 	}
 	e.after(c)

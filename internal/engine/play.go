@@ -14,6 +14,9 @@ import (
 	"github.com/nelkap/nelkap/internal/workflow"
 )
 
+// stoppingPause is how long a run waits whose app said that it is stopping: about as long as another process takes to start.
+const stoppingPause = time.Second
+
 // fresh is what a call of a run that was just stored needs, so that it reads nothing.
 type fresh struct {
 	payload jsontext.Value
@@ -74,7 +77,9 @@ func (e *Engine) outcome(ctx context.Context, l *live, run workflow.Run, o call.
 			CallID: l.callID, RetryAt: e.now().Add(pause),
 			Reason: fmt.Sprintf("the app %q has no workflow %q now: deploy it, or cancel the run", run.App, run.Workflow),
 		}, "")
-	case o.Kind == call.Refused && o.Code == call.CodeInternal, o.Kind == call.Lost, o.Kind == call.Silent:
+	case o.Kind == call.Refused && o.Code == call.CodeStopping:
+		e.void(l, workflow.Void{CallID: l.callID, RetryAt: e.now().Add(stoppingPause)}, o.Reason)
+	case o.Kind == call.Lost, o.Kind == call.Silent:
 		e.log.Warn("a call's connection is lost; asking whether it goes on", "run", run.ID, "call", l.callID, "why", o.Reason)
 		e.lost(l, o.Kind == call.Lost)
 	case o.Kind == call.Ended || ctx.Err() != nil:

@@ -22,6 +22,7 @@ type registry struct {
 	sources  map[string]*source // by URL
 	apps     map[appID]*app
 	starters map[starter][]target // made anew whenever an app changes
+	pauseMax time.Duration        // between looks at an app that can't be used; never changed
 }
 
 // source is an address at which an app is, or is expected.
@@ -55,8 +56,8 @@ type target struct {
 	workflow wire.Workflow
 }
 
-func newRegistry() *registry {
-	return &registry{sources: map[string]*source{}, apps: map[appID]*app{}, starters: map[starter][]target{}}
+func newRegistry(pauseMax time.Duration) *registry {
+	return &registry{pauseMax: pauseMax, sources: map[string]*source{}, apps: map[appID]*app{}, starters: map[starter][]target{}}
 }
 
 // add expects an app at an address. private is the operator's word. Adding an address again changes nothing, but for the word.
@@ -176,9 +177,9 @@ func (r *registry) failed(s *source, reason string, now time.Time, jitter float6
 	s.failures++
 	pause := time.Second
 	if s.answered {
-		pause = backoff.Grow(s.failures, time.Second, appPauseMax, jitter)
+		pause = backoff.Grow(s.failures, time.Second, r.pauseMax, jitter)
 	}
-	s.nextLook = now.Add(min(pause, appPauseMax))
+	s.nextLook = now.Add(min(pause, r.pauseMax))
 	return news
 }
 
@@ -227,8 +228,12 @@ func (r *registry) described(s *source, m *wire.Manifest, o describeOptions) (re
 	if conflict = a.conflict(s, m, o); conflict != "" {
 		return nil, conflict
 	}
+	s.answered, s.app = true, id
+	if !o.sync && a.source != s && a.source.answered && a.source.reason == "" {
+		return nil, "" // another address of the same app: the one in use stays
+	}
 	before := a.record
-	a.source, s.answered, s.app = s, true, id
+	a.source = s
 	a.merge(m, o)
 	a.record.URL, a.record.Private, a.record.SeenAt = s.url, s.private, o.now
 	if o.concurrency > 0 {
@@ -256,7 +261,7 @@ func (a *app) conflict(s *source, m *wire.Manifest, o describeOptions) string {
 	if o.sync || a.source == s || !a.source.answered || a.source.reason != "" || a.record.Hash == m.Hash || a.record.Hash == "" {
 		return ""
 	}
-	return fmt.Sprintf("two apps are named %q: %s and %s serve different workflows; give one of them another name", m.App, a.source.url, s.url)
+	return fmt.Sprintf("two apps are named %q: %s and %s serve different workflows; give one of them another name", m.App, shownURL(a.source.url), shownURL(s.url))
 }
 
 // merge replaces the manifest, and keeps workflows that it lacks for a while: old and new replicas may answer in turn (D1).

@@ -114,7 +114,7 @@ func (e *Engine) trySave(processID, manifest string, save wire.Save) *attempt {
 
 // finishSave waits for a save's commit; where the run had changed, it starts anew.
 func (e *Engine) finishSave(ctx context.Context, processID string, save wire.Save, a *attempt) wire.SaveOutcome {
-	res, err := a.pending.wait(ctx)
+	res, err := a.pending.wait()
 	if err != nil {
 		e.mu.Lock()
 		a.live.outdated()
@@ -189,7 +189,7 @@ func (e *Engine) saveOnce(ctx context.Context, l *live, save wire.Save) (wire.Sa
 		change = store.Change{store.UpdateRun{Run: d.Run}, op}
 		run = d.Run
 	}
-	res, err := e.committer.commit(ctx, change)
+	res, err := e.committer.commit(change)
 	if err != nil {
 		return wire.SaveOutcome{}, err
 	}

@@ -174,7 +174,7 @@ func (e *Engine) start(ctx context.Context, b birth) (Started, error) {
 		return Started{}, err
 	}
 	begun, q := e.tryBegin(b.run)
-	res, err := e.committer.commit(ctx, ops(store.InsertRun{Run: begun, Payload: b.payload}))
+	res, err := e.committer.commit(ops(store.InsertRun{Run: begun, Payload: b.payload}))
 	if err == nil && created(res) {
 		e.launch(begun, q, &fresh{payload: b.payload})
 		return Started{Run: store.RunRecord{Run: begun, Payload: b.payload}, Created: true}, nil

@@ -216,6 +216,7 @@ type End struct {
 	Retries      int            `json:"retries,omitzero"`
 	RetryAfterMs *int64         `json:"retryAfterMs,omitzero"`
 	Seen         int64          `json:"seen,omitzero"`
+	Stopping     bool           `json:"stopping,omitzero"`
 	Waits        []Wait         `json:"waits,omitempty"`
 }
 
@@ -340,6 +341,7 @@ type HeartbeatAnswer struct {
 // News is what a process must know of one of its calls.
 type News struct {
 	Call   string      `json:"call"`
+	Nonce  string      `json:"nonce"`
 	Status string      `json:"status"`
 	Ending *EndingInfo `json:"ending,omitzero"`
 }

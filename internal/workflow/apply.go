@@ -178,7 +178,7 @@ func end(d *Decision, in Input, now time.Time) error {
 	case EndSuspended:
 		return suspend(r, e, now)
 	case EndYielded:
-		yield(d, progress, now)
+		yield(d, progress || e.Stopping, now)
 	default:
 		return fmt.Errorf("%q is no end of a call: %w", e.Kind, ErrForbidden)
 	}
@@ -216,9 +216,9 @@ func suspend(r *Run, e End, now time.Time) error {
 }
 
 // yield calls the run again, unless it never gets anywhere (C12).
-func yield(d *Decision, progress bool, now time.Time) {
+func yield(d *Decision, excused bool, now time.Time) {
 	r := &d.Run
-	if !progress {
+	if !excused {
 		r.Yields++
 	}
 	if r.Yields >= YieldsMax {

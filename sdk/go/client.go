@@ -1,0 +1,128 @@
+package nelkap
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/nelkap/nelkap/sdk/go/internal/play"
+)
+
+const (
+	// patience is how long a request is tried again where the server can't be reached: about as long as a restart takes.
+	patience = 30 * time.Second
+	// requestTime bounds one try, beyond what the server may hold it.
+	requestTime = 15 * time.Second
+	// pauseMax is the longest pause between tries.
+	pauseMax = 2 * time.Second
+	// responseBytesMax bounds what is read of a response.
+	responseBytesMax = 64 << 20
+)
+
+// request is one request to the HTTP API. It is sent again with the same body where that can't do anything twice.
+type request struct {
+	method, path string
+	body         []byte
+	key          string        // Idempotency-Key; empty: the body has what makes it repeatable
+	hold         time.Duration // how long the server may hold it
+}
+
+// target is where requests go: to the server of the call that ctx belongs to, else to the app's.
+func (a *App) target(ctx context.Context) (address, apiKey string) {
+	if f := play.From(ctx); f != nil && f.Playing.Client() == a {
+		return f.Playing.SendTo()
+	}
+	s := a.settings()
+	if s.url == "" {
+		return defaultURL, s.apiKey
+	}
+	return s.url, s.apiKey
+}
+
+// send sends r until it is answered, for as long as ctx and patience allow, and reads the answer into into.
+func (a *App) send(ctx context.Context, r request, into any) error {
+	address, key := a.target(ctx)
+	started := time.Now()
+	pause := 100 * time.Millisecond
+	for {
+		again, err := a.try(ctx, address, key, &r, into)
+		if err == nil || !again || ctx.Err() != nil || time.Since(started) > patience {
+			return err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("%w (%w)", context.Cause(ctx), err)
+		}
+		pause = min(2*pause, pauseMax)
+	}
+}
+
+// try sends r once. again says that another try may succeed.
+func (a *App) try(ctx context.Context, address, key string, r *request, into any) (again bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, r.hold+requestTime)
+	defer cancel()
+	var body io.Reader
+	if r.body != nil {
+		body = bytes.NewReader(r.body)
+	}
+	request, err := http.NewRequestWithContext(ctx, r.method, address+r.path, body)
+	if err != nil {
+		return false, fmt.Errorf("nelkap: %w", err)
+	}
+	if r.body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	if key != "" {
+		request.Header.Set("Authorization", "Bearer "+key)
+	}
+	if r.key != "" {
+		request.Header.Set("Idempotency-Key", r.key)
+	}
+	response, err := a.settings().client.Do(request)
+	if err != nil {
+		return true, fmt.Errorf("nelkap: the server at %s can't be reached: %w", address, err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, responseBytesMax))
+	if err != nil {
+		return true, fmt.Errorf("nelkap: reading the server's answer: %w", err)
+	}
+	return judge(response.StatusCode, text, into)
+}
+
+// judge reads an answer. again says that it is one that passes.
+func judge(status int, text []byte, into any) (again bool, err error) {
+	switch status {
+	case http.StatusOK, http.StatusCreated:
+		if err := json.Unmarshal(text, into); err != nil {
+			return false, fmt.Errorf("nelkap: the server's answer is not what this SDK knows: is NELKAP_URL right? (%w)", err)
+		}
+		return false, nil
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		again = true
+	}
+	refused := &APIError{}
+	_ = json.Unmarshal(text, refused) // a page that is no problem document leaves code and detail empty
+	refused.Status = status
+	if refused.Code == "" {
+		refused.Code, refused.Detail = "unknown", http.StatusText(status)+": is NELKAP_URL the address of a Nelkap server?"
+	}
+	return again, refused
+}
+
+// inRun is true where ctx belongs to a run of this app's process.
+func inRun(ctx context.Context) bool { return play.From(ctx) != nil }
+
+// isAPIError is true where err is the server's refusal with that code.
+func isAPIError(err error, code string) bool {
+	refused, ok := errors.AsType[*APIError](err)
+	return ok && refused.Code == code
+}

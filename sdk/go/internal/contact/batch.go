@@ -1,0 +1,170 @@
+package contact
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nelkap/nelkap/sdk/go/internal/wire"
+)
+
+// besideMax is how many big messages are in flight beside the batch at once: enough to fill a line, few enough to hold
+// little memory twice.
+const besideMax = 4
+
+// message is one call's part of a request.
+type message interface {
+	Size() int
+	AppendJSON(b []byte) []byte
+}
+
+// entry is a message that waits for its outcome.
+type entry[M message, O any] struct {
+	message  M
+	manifest string // stands once in the request; empty: not at all
+	done     func(*O)
+}
+
+// batcher sends messages of one kind: one request at a time, with everything that arrived during the one before. Big
+// messages go beside, so that they hold up no other run; items of one call keep their order because a call has one message
+// under way at a time.
+type batcher[M message, O any] struct {
+	d           *Destination
+	path, field string
+
+	mu      sync.Mutex
+	queue   []entry[M, O]
+	running bool
+	big     []entry[M, O]
+	beside  int // goroutines that send big messages
+}
+
+func (b *batcher[M, O]) add(e entry[M, O]) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e.message.Size() > wire.BesideBytes {
+		b.big = append(b.big, e)
+		if b.beside < besideMax {
+			b.beside++
+			go b.sendBig()
+		}
+		return
+	}
+	b.queue = append(b.queue, e)
+	if !b.running {
+		b.running = true
+		go b.sendAll()
+	}
+}
+
+func (b *batcher[M, O]) sendAll() {
+	for {
+		batch := b.take()
+		if batch == nil {
+			return
+		}
+		b.send(batch)
+		// The outcomes have just woken code that will save again: let it, so that the next request carries more.
+		runtime.Gosched()
+	}
+}
+
+// take is the next batch: messages with one manifest, up to the size of a request. After nil the batcher is not running.
+func (b *batcher[M, O]) take() []entry[M, O] {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.queue) == 0 {
+		b.running, b.queue = false, nil
+		return nil
+	}
+	var batch, rest []entry[M, O]
+	size := 0
+	for _, e := range b.queue {
+		size += e.message.Size()
+		if e.manifest == b.queue[0].manifest && size < wire.RequestBytesMax/2 {
+			batch = append(batch, e)
+		} else {
+			rest = append(rest, e)
+		}
+	}
+	b.queue = rest
+	return batch
+}
+
+func (b *batcher[M, O]) sendBig() {
+	for {
+		b.mu.Lock()
+		if len(b.big) == 0 {
+			b.beside--
+			b.mu.Unlock()
+			return
+		}
+		e := b.big[0]
+		b.big = b.big[1:]
+		b.mu.Unlock()
+		b.send([]entry[M, O]{e})
+	}
+}
+
+// send sends one request and hands out its outcomes. A request refused for its framing is sent again one by one, so that a
+// message that can't be sent does not hold up the others.
+func (b *batcher[M, O]) send(batch []entry[M, O]) {
+	outcomes, err := b.request(batch)
+	b.d.note(err)
+	var refused *StatusError
+	framing := errors.As(err, &refused) &&
+		(refused.Status == http.StatusBadRequest || refused.Status == http.StatusRequestEntityTooLarge)
+	if framing && len(batch) > 1 {
+		for i := range batch {
+			b.send(batch[i : i+1])
+		}
+		return
+	}
+	for i, e := range batch {
+		if err != nil {
+			e.done(nil)
+		} else {
+			e.done(&outcomes[i])
+		}
+	}
+}
+
+func (b *batcher[M, O]) request(batch []entry[M, O]) ([]O, error) {
+	size := 256
+	for _, e := range batch {
+		size += e.message.Size()
+	}
+	body := append(make([]byte, 0, size), `{"process":"`...)
+	body = append(append(body, b.d.process...), '"')
+	if batch[0].manifest != "" {
+		body = wire.AppendString(append(body, `,"manifest":`...), batch[0].manifest)
+	}
+	body = append(append(append(body, `,"`...), b.field...), `":[`...)
+	for i, e := range batch {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = e.message.AppendJSON(body)
+	}
+	body = append(body, "]}"...)
+	ctx, cancel := context.WithTimeout(context.Background(), requestTime+time.Duration(len(body)/bytesPerSecond)*time.Second)
+	defer cancel()
+	var answer struct {
+		Time  time.Time `json:"time"`
+		Saves []O       `json:"saves"`
+		Ends  []O       `json:"ends"`
+	}
+	if err := b.d.post(ctx, b.path, body, &answer); err != nil {
+		return nil, err
+	}
+	outcomes := slices.Concat(answer.Saves, answer.Ends) // one of them is empty
+	if len(outcomes) != len(batch) {
+		return nil, errors.New("the server's answer has another number of outcomes than there were messages")
+	}
+	b.d.learnTime(answer.Time)
+	return outcomes, nil
+}

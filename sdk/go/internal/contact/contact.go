@@ -1,0 +1,230 @@
+// Package contact speaks to the server about calls: saves, heartbeats, ends and pages of steps.
+//
+// There is one Process per process and one Destination per address in it, whatever the number of apps: a server that saw two
+// polls of one process would take the second for the first's successor. Only apps with HTTP clients of their own have
+// destinations of their own; to the server these are other processes. A Destination has one request of saves in flight
+// (group commit: what arrives meanwhile goes into the next), one of ends, and one long poll. It tries nothing again by
+// itself, but for the poll: whether and when a save is repeated is decided by internal/core.
+//
+// Goroutines exist only while there is something to send: none is left when no call is played.
+package contact
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nelkap/nelkap/sdk/go/internal/wire"
+)
+
+const (
+	// requestTime is how long a request may take beyond what the server may hold it, before it counts as failed.
+	requestTime = 10 * time.Second
+	// bytesPerSecond is the slowest line that a big request is given time for.
+	bytesPerSecond = 128 << 10
+	// answerBytesMax bounds an answer of the server's.
+	answerBytesMax = 64 << 20
+)
+
+// Process is what the apps of one process share. Its methods may be used by many goroutines.
+type Process struct {
+	id           string
+	mu           sync.Mutex
+	destinations map[way]*Destination
+	addresses    map[string]bool // that have a destination
+}
+
+// way is how an address is reached.
+type way struct {
+	address string
+	client  *http.Client
+}
+
+// NewProcess draws the process's id.
+func NewProcess() *Process {
+	return &Process{id: Nonce(), destinations: map[way]*Destination{}, addresses: map[string]bool{}}
+}
+
+// Nonce draws 16 random bytes in hex.
+func Nonce() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails, by its contract
+	return hex.EncodeToString(b[:])
+}
+
+// Settings are how an app speaks to a destination.
+type Settings struct {
+	Client *http.Client // follows no redirect
+	Given  *http.Client // the one that the user gave, nil for the SDK's own: apps that share it share a destination
+	APIKey string       // empty: none is sent
+	Logger *slog.Logger
+}
+
+// Destination is the one for address. Its API key is that of the first app that has one.
+func (p *Process) Destination(address string, settings Settings) *Destination {
+	address = strings.TrimRight(address, "/")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d := p.destinations[way{address, settings.Given}]
+	if d == nil {
+		d = &Destination{process: p.id, address: address, settings: settings, calls: map[*Call]struct{}{}}
+		if p.addresses[address] {
+			d.process = Nonce()
+		}
+		p.addresses[address] = true
+		d.saves = batcher[*wire.Save, wire.Outcome]{d: d, path: "/v1/saves", field: "saves"}
+		d.ends = batcher[*wire.End, wire.EndOutcome]{d: d, path: "/v1/ends", field: "ends"}
+		d.key.Store(&settings.APIKey)
+		p.destinations[way{address, settings.Given}] = d
+	} else if *d.key.Load() == "" && settings.APIKey != "" {
+		d.key.Store(&settings.APIKey)
+	}
+	return d
+}
+
+// Destination is one address of the server's.
+type Destination struct {
+	process  string
+	address  string
+	settings Settings
+	key      atomic.Pointer[string]
+	offset   atomic.Int64 // the server's clock minus ours, in nanoseconds, by its last answer
+	failing  atomic.Bool  // the last request failed; for the log alone
+
+	saves batcher[*wire.Save, wire.Outcome]
+	ends  batcher[*wire.End, wire.EndOutcome]
+
+	mu    sync.Mutex // guards what follows, and the fields of Call
+	calls map[*Call]struct{}
+	poll  poll
+}
+
+// ServerTime is the server's clock at now, as far as its last answer told.
+func (d *Destination) ServerTime(now time.Time) time.Time {
+	return now.Add(time.Duration(d.offset.Load()))
+}
+
+// Save sends s with the next request. done is called once, on another goroutine, with the outcome, or with nil where the
+// request failed. s must not change until then.
+func (d *Destination) Save(s *wire.Save, manifest string, done func(*wire.Outcome)) {
+	d.saves.add(entry[*wire.Save, wire.Outcome]{s, manifest, done})
+}
+
+// End sends e as Save sends a save.
+func (d *Destination) End(e *wire.End, done func(*wire.EndOutcome)) {
+	d.ends.add(entry[*wire.End, wire.EndOutcome]{e, "", done})
+}
+
+// GoneError says that a call has no right to what it asked for: Status is superseded or ended.
+type GoneError struct{ Status string }
+
+func (e *GoneError) Error() string { return "the call is " + e.Status }
+
+// Page reads the steps of a call after the given number. It fails with a *GoneError where the server says so.
+func (d *Destination) Page(ctx context.Context, c *Call, after int64) (*wire.Page, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTime+answerBytesMax/bytesPerSecond*time.Second/16)
+	defer cancel()
+	path := "/v1/calls/" + url.PathEscape(c.ID) + "/steps?after=" + strconv.FormatInt(after, 10)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.address+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Nelkap-Token", c.Token)
+	request.Header.Set("Nelkap-Nonce", c.Nonce)
+	var page wire.Page
+	if err := d.do(request, &page); err != nil {
+		return nil, goneOr(err)
+	}
+	d.learnTime(page.Time)
+	return &page, nil
+}
+
+// goneOr is a *GoneError where err is the server's 409 that says so.
+func goneOr(err error) error {
+	var refused *StatusError
+	if errors.As(err, &refused) && refused.Status == http.StatusConflict &&
+		(refused.Code == wire.StatusSuperseded || refused.Code == wire.StatusEnded) {
+		return &GoneError{refused.Code}
+	}
+	return err
+}
+
+// StatusError is an answer other than 200.
+type StatusError struct {
+	Status int
+	Code   string `json:"code"`
+	Detail string `json:"detail"`
+}
+
+func (e *StatusError) Error() string {
+	return fmt.Sprintf("the server answered %d %s %s", e.Status, e.Code, e.Detail)
+}
+
+// post sends body and reads the answer into into.
+func (d *Destination) post(ctx context.Context, path string, body []byte, into any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, d.address+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	return d.do(request, into)
+}
+
+// do sends request. Whatever is not a 200 with JSON is an error: a proxy's page must never pass for the server's word.
+func (d *Destination) do(request *http.Request, into any) error {
+	if key := *d.key.Load(); key != "" {
+		request.Header.Set("Authorization", "Bearer "+key)
+	}
+	response, err := d.settings.Client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, answerBytesMax))
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		refused := &StatusError{}
+		_ = json.Unmarshal(text, refused) // a page that is no problem document leaves code and detail empty
+		refused.Status = response.StatusCode
+		return refused
+	}
+	if kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")); kind != "application/json" {
+		return fmt.Errorf("the server answered %q instead of JSON", kind)
+	}
+	return json.Unmarshal(text, into)
+}
+
+// learnTime keeps how far the server's clock is from ours.
+func (d *Destination) learnTime(server time.Time) {
+	if !server.IsZero() {
+		d.offset.Store(int64(time.Until(server)))
+	}
+}
+
+// note logs the first failure after a success, and the first success after a failure.
+func (d *Destination) note(err error) {
+	if failed := err != nil; d.failing.Swap(failed) == failed {
+		return
+	}
+	if err != nil {
+		d.settings.Logger.Warn("nelkap: the server can't be reached; trying again", "url", d.address, "error", err)
+		return
+	}
+	d.settings.Logger.Info("nelkap: the server can be reached again", "url", d.address)
+}

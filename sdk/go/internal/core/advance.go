@@ -1,0 +1,222 @@
+package core
+
+import (
+	"time"
+
+	"github.com/nelkap/nelkap/sdk/go/internal/wire"
+)
+
+// advance does what the state allows now. It is called after every input, and calling it again changes nothing.
+func (m *Machine) advance(now time.Time) {
+	if m.phase == phaseOver {
+		m.retryEnd(now)
+		return
+	}
+	if m.over != nil {
+		m.leave()
+		return
+	}
+	m.retryFetch(now)
+	if m.phase == phaseOver {
+		return
+	}
+	m.send(now)
+	if m.outOfContact(now) {
+		m.finishUnsaved(now)
+		return
+	}
+	if m.phase != phasePlaying {
+		return
+	}
+	if m.returned != nil || m.ending != nil {
+		m.conclude(now)
+		return
+	}
+	held := m.startBodies(now)
+	m.send(now)
+	if m.busy > 0 || m.release() {
+		return
+	}
+	m.rest(held, now)
+}
+
+// leave ends a playing that may save nothing more, once its bodies have settled.
+func (m *Machine) leave() {
+	if m.running > 0 {
+		return
+	}
+	m.phase = phaseOver
+	if m.connected {
+		m.emit(Output{Do: DoAnswer, Answer: m.stamp(&wire.Answer{Type: wire.AnswerOver})})
+	}
+	m.emit(Output{Do: DoUnwind})
+}
+
+// conclude ends the call of a function that has ended, or of a run that is ending, once nothing runs and all is saved.
+func (m *Machine) conclude(now time.Time) {
+	abandoned := m.returned != nil && !m.abandonAt.IsZero() && !now.Before(m.abandonAt)
+	if !abandoned && (m.running > 0 || m.saves.any()) {
+		return
+	}
+	if m.ending != nil {
+		if m.busy == 0 || m.returned != nil {
+			m.finish(&wire.Answer{Type: wire.AnswerYielded}, now)
+		}
+		return
+	}
+	m.finish(m.returned, now)
+}
+
+// startBodies starts what may start, in the order of asking. It is true where a step was held back for the next call.
+func (m *Machine) startBodies(now time.Time) (held bool) {
+	for _, s := range m.asked {
+		if s.state != stepAsked && (s.state != stepRetrying || now.Before(s.dueAt)) {
+			continue
+		}
+		if m.stopping || m.savedOne && !m.config.YieldAt.IsZero() && !now.Before(m.config.YieldAt) {
+			held = true
+			continue
+		}
+		if m.call.Call.Cuts >= oneAtATimeCuts && (m.running > 0 || m.saves.any()) {
+			continue
+		}
+		m.startBody(s, now)
+	}
+	return held
+}
+
+// startBody starts the body of s, or has its start recorded first (C13).
+func (m *Machine) startBody(s *Step, now time.Time) {
+	if m.call.Call.Cuts > 0 && !m.savedOne && !s.recorded {
+		s.state = stepStarting
+		m.saves.add(s, &wire.Item{
+			Op: wire.OpStart, Kind: wire.KindRun, Name: s.Name, Number: s.Number, Attempt: s.Attempt + 1,
+		})
+		return
+	}
+	s.state = stepRunning
+	s.Attempt++
+	s.started = now
+	m.running++
+	m.emit(Output{Do: DoBody, Step: s})
+}
+
+// release shows the code the entry with the lowest number that it waits for (H1).
+func (m *Machine) release() bool {
+	var first *Step
+	for _, s := range m.asked {
+		if s.state == stepSaved && (first == nil || s.Entry.Entry < first.Entry.Entry) {
+			first = s
+		}
+	}
+	if first == nil {
+		return false
+	}
+	first.state = stepDone
+	first.branch.open = nil
+	m.drop(first)
+	m.busy++
+	m.emit(Output{Do: DoRelease, Step: first})
+	return true
+}
+
+// drop takes s out of asked, and keeps the order.
+func (m *Machine) drop(s *Step) {
+	for i, other := range m.asked {
+		if other == s {
+			m.asked = append(m.asked[:i], m.asked[i+1:]...)
+			return
+		}
+	}
+}
+
+// rest ends the call where every way on waits: suspended for what is due later, yielded for what was held back.
+func (m *Machine) rest(held bool, now time.Time) {
+	if m.running > 0 || m.saves.any() {
+		return
+	}
+	if held {
+		m.finish(&wire.Answer{Type: wire.AnswerYielded, Stopping: m.stopping}, now)
+		return
+	}
+	answer := &wire.Answer{Type: wire.AnswerSuspended}
+	for _, s := range m.asked {
+		if s.state == stepRetrying {
+			answer.Waits = append(answer.Waits, wire.Wait{Retry: &wire.StepRef{Name: s.Name, Number: s.Number}})
+		}
+	}
+	m.finish(answer, now)
+}
+
+// finish decides the call's end.
+func (m *Machine) finish(a *wire.Answer, now time.Time) {
+	m.phase = phaseOver
+	m.stamp(a)
+	m.saves = saves{}
+	if m.running > 0 {
+		m.abort(Abandoned)
+	}
+	m.emit(Output{Do: DoUnwind})
+	m.end.answer = a
+	if !m.connected {
+		m.end.sending = true
+		m.emit(Output{Do: DoEnd, Answer: a})
+		return
+	}
+	m.emit(Output{Do: DoAnswer, Answer: a})
+	if len(a.Unsaved) == 0 {
+		m.emit(Output{Do: DoForget})
+		return
+	}
+	m.end.again = now.Add(m.pauseMax()) // the answer should do; the API makes sure of it (C10)
+}
+
+// finishUnsaved ends the call with the results that could not be saved in its answer (C11).
+func (m *Machine) finishUnsaved(now time.Time) {
+	a := &wire.Answer{Type: wire.AnswerYielded}
+	if m.returned != nil && m.ending == nil {
+		a = m.returned
+	}
+	a.Unsaved = m.saves.unsaved()
+	m.finish(a, now)
+}
+
+// cut gives the call up in a way that the server takes for a cut: what is saved stands, and the run is picked up.
+func (m *Machine) cut() {
+	m.phase = phaseOver
+	m.emit(Output{Do: DoUnwind})
+	m.emit(Output{Do: DoFail})
+	m.emit(Output{Do: DoForget})
+}
+
+func (m *Machine) stamp(a *wire.Answer) *wire.Answer {
+	a.Nonce, a.Manifest, a.Seen = m.config.Nonce, m.config.Manifest, m.seen
+	return a
+}
+
+// Wake is when Tick is wanted, later than now; zero: not at all.
+func (m *Machine) Wake(now time.Time) time.Time {
+	if m.phase == phaseOver {
+		return m.end.again
+	}
+	at := soonest(m.saves.tries.again, m.fetchTry.again)
+	if !m.saves.tries.since.IsZero() && m.connected && m.running == 0 {
+		at = soonest(at, m.saves.tries.since.Add(m.contactLimit()))
+	}
+	if m.returned != nil {
+		return soonest(at, m.abandonAt)
+	}
+	for _, s := range m.asked {
+		if s.state == stepRetrying && s.dueAt.After(now) {
+			at = soonest(at, s.dueAt)
+		}
+	}
+	return at
+}
+
+func soonest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,309 @@
+package core
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nelkap/nelkap/sdk/go/internal/wire"
+)
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// bench holds a machine and reads its outputs as words.
+type bench struct {
+	t     *testing.T
+	m     *Machine
+	now   time.Time
+	steps map[string]*Step
+	save  *wire.Save
+}
+
+func playing(t *testing.T, call wire.Call, config Config) *bench {
+	call.Call.LeaseMs, call.Call.HeartbeatMs = 300000, 5000
+	b := &bench{t: t, now: start, steps: map[string]*Step{}}
+	b.m = New(&call, config, start)
+	b.m.Begin(start)
+	return b
+}
+
+var words = map[Do]string{
+	DoRunCode: "code", DoBody: "body", DoRelease: "release", DoAbort: "abort", DoSave: "save", DoFetch: "fetch", DoAnswer: "answer",
+	DoFail: "fail", DoEnd: "end", DoUnwind: "unwind", DoForget: "forget",
+}
+
+// want takes the outputs, and checks that they are these and no others.
+func (b *bench) want(want ...string) {
+	b.t.Helper()
+	got := []string{}
+	for _, o := range slices.Clone(b.m.Take()) {
+		word := words[o.Do]
+		switch {
+		case o.Step != nil:
+			word += fmt.Sprintf(" %s%d", o.Step.Name, o.Step.Number)
+			b.steps[fmt.Sprint(o.Step.Name, o.Step.Number)] = o.Step
+		case o.Save != nil:
+			b.save = o.Save
+			for _, item := range o.Save.Items {
+				word += fmt.Sprintf(" %s-%s%d", item.Op, item.Name, item.Number)
+			}
+		case o.Answer != nil:
+			word += " " + o.Answer.Type
+		}
+		got = append(got, word)
+	}
+	if diff := cmp.Diff(append([]string{}, want...), got); diff != "" {
+		b.t.Fatalf("outputs (-want +got):\n%s", diff)
+	}
+}
+
+func (b *bench) ask(name string) error {
+	s, err := b.m.Ask(b.m.Root(), name, AskOptions{Retries: 4}, nil, b.now)
+	if s != nil {
+		b.steps[fmt.Sprint(s.Name, s.Number)] = s
+	}
+	return err
+}
+
+func (b *bench) returned(step string) {
+	s := b.steps[step]
+	b.m.BodyEnded(s, s.Attempt, Settled{Output: json.RawMessage("1")}, b.now)
+}
+
+func (b *bench) threw(step string) {
+	s := b.steps[step]
+	b.m.BodyEnded(s, s.Attempt, Settled{Err: &wire.Error{Name: "Error", Message: "no"}, Retriable: true, RetryAfter: -1}, b.now)
+}
+
+func (b *bench) accepted(items ...wire.ItemOutcome) {
+	b.m.Saved(b.save, &wire.Outcome{Status: wire.StatusAccepted, Items: items}, b.now)
+}
+
+func (b *bench) after(d time.Duration) {
+	b.now = b.now.Add(d)
+	b.m.Tick(b.now)
+}
+
+func saved(entry int64) wire.ItemOutcome {
+	return wire.ItemOutcome{Status: wire.ItemSaved, Entry: entry}
+}
+
+func TestBranchHasOneStepOpen(t *testing.T) {
+	b := playing(t, wire.Call{}, Config{})
+	b.want("code")
+	b.ask("a")
+	if err := b.ask("b"); !errors.Is(err, ErrBusy) {
+		t.Errorf("a second step: %v", err)
+	}
+	b.want("body a1")
+	b.returned("a1")
+	b.want("save completed-a1")
+	b.accepted(saved(1))
+	b.want("release a1")
+	if err := b.ask("b"); err != nil || b.steps["b1"].Number != 1 {
+		t.Errorf("the step after it: %v", err)
+	}
+}
+
+func TestRunHasAtMostSoManySteps(t *testing.T) {
+	b := playing(t, wire.Call{
+		Limits: wire.Limits{Steps: 1}, Steps: wire.Steps{Entries: []wire.Entry{{Entry: 1, Kind: "run", Name: "a", Number: 1, Status: "completed"}}},
+	}, Config{})
+	b.want("code")
+	b.ask("a")
+	b.want("release a1")
+	if err := b.ask("a"); !errors.Is(err, ErrStepsMax) {
+		t.Errorf("the second step: %v", err)
+	}
+	b.want()
+}
+
+func TestSavedStepOfAnotherKindStopsTheRun(t *testing.T) {
+	b := playing(t, wire.Call{
+		Steps: wire.Steps{Entries: []wire.Entry{{Entry: 1, Kind: "sleep", Name: "a", Number: 1, Status: "completed"}}},
+	}, Config{})
+	b.want("code")
+	if err := b.ask("a"); !errors.Is(err, ErrOver) {
+		t.Errorf("asking: %v", err)
+	}
+	b.want("unwind", "answer failed", "forget")
+}
+
+// H6: a body that the function did not wait for is aborted; what it returns within ten seconds is saved.
+func TestFunctionThatDoesNotWaitForItsStep(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		then func(b *bench)
+	}{
+		{"it returns", func(b *bench) {
+			b.returned("a1")
+			b.want("save completed-a1")
+			b.accepted(saved(1))
+			b.want("unwind", "answer completed", "forget")
+		}},
+		{"it throws", func(b *bench) {
+			b.threw("a1")
+			b.want("unwind", "answer completed", "forget")
+		}},
+		{"it goes on", func(b *bench) {
+			if wake := b.m.Wake(b.now); wake != b.now.Add(10*time.Second) {
+				t.Errorf("wakes at %v", wake)
+			}
+			b.after(10 * time.Second)
+			b.want("unwind", "answer completed", "forget")
+			b.returned("a1")
+			b.want()
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := playing(t, wire.Call{}, Config{})
+			b.ask("a")
+			b.want("code", "body a1")
+			b.m.Completed(nil, b.now)
+			b.want("abort a1")
+			c.then(b)
+		})
+	}
+}
+
+func TestStoppingFinishesTheBodyAndYields(t *testing.T) {
+	b := playing(t, wire.Call{}, Config{})
+	b.ask("a")
+	b.m.Stop(b.now)
+	b.want("code", "body a1")
+	b.returned("a1")
+	b.want("save completed-a1")
+	b.accepted(saved(1))
+	b.want("release a1")
+	b.ask("b")
+	b.want("unwind", "answer yielded", "forget")
+}
+
+func TestTimeLimitYieldsOnlyAfterProgress(t *testing.T) {
+	b := playing(t, wire.Call{}, Config{YieldAt: start.Add(time.Second)})
+	b.now = start.Add(2 * time.Second)
+	b.ask("a")
+	b.want("code", "body a1")
+	b.returned("a1")
+	b.want("save completed-a1")
+	b.accepted(saved(1))
+	b.want("release a1")
+	b.ask("a")
+	b.want("unwind", "answer yielded", "forget")
+}
+
+func TestRefusedTwiceFailsTheRun(t *testing.T) {
+	b := playing(t, wire.Call{}, Config{})
+	b.ask("a")
+	b.want("code", "body a1")
+	b.returned("a1")
+	b.want("save completed-a1")
+	b.accepted(wire.ItemOutcome{Status: wire.ItemRefused})
+	b.want("save failed-a1")
+	b.accepted(wire.ItemOutcome{Status: wire.ItemRefused})
+	b.want("unwind", "answer failed", "forget")
+}
+
+func TestStartThatIsRefusedBecauseTheRunEndsDoesNotHappen(t *testing.T) {
+	b := playing(t, wire.Call{Call: wire.CallInfo{Cuts: 1}}, Config{})
+	b.ask("a")
+	b.want("code", "save start-a1")
+	b.m.Saved(b.save, &wire.Outcome{
+		Status: wire.StatusAccepted, Items: []wire.ItemOutcome{{Status: wire.ItemRefused}}, Ending: &wire.Ending{Reason: wire.ReasonCancelled},
+	}, b.now)
+	b.want("abort", "unwind", "answer yielded", "forget")
+}
+
+func TestEndingWaitsForTheCodeToRest(t *testing.T) {
+	b := playing(t, wire.Call{}, Config{})
+	b.want("code")
+	b.m.News(&wire.News{Status: wire.StatusEnding, Ending: &wire.Ending{Reason: wire.ReasonTimedOut}}, b.now)
+	b.want("abort")
+	b.ask("a")
+	b.want("unwind", "answer yielded", "forget")
+}
+
+func TestSupersededWaitsForItsBodiesAndThenSaysThatItStopped(t *testing.T) {
+	b := playing(t, wire.Call{}, Config{})
+	b.ask("a")
+	b.want("code", "body a1")
+	for range 2 {
+		b.m.News(&wire.News{Status: wire.StatusSuperseded}, b.now)
+	}
+	b.want("abort a1", "abort", "forget")
+	b.returned("a1")
+	b.want("answer over", "unwind")
+}
+
+func TestAnswerWithUnsavedResultsIsAlsoDeliveredThroughTheAPI(t *testing.T) {
+	b := playing(t, wire.Call{}, Config{})
+	b.ask("a")
+	b.want("code", "body a1")
+	b.returned("a1")
+	b.want("save completed-a1")
+	b.m.SaveFailed(b.save, b.now)
+	b.want()
+	b.after(time.Minute)
+	b.want("save completed-a1", "unwind", "answer yielded")
+	b.after(3 * time.Second)
+	b.want("end yielded")
+	b.m.EndOutcome("", b.now)
+	b.want()
+	b.after(100 * time.Millisecond)
+	b.want("end yielded")
+	b.m.EndOutcome(wire.StatusSuperseded, b.now)
+	b.want("forget")
+	if !b.m.Wake(b.now).IsZero() {
+		t.Error("the machine wants to be woken for nothing")
+	}
+}
+
+func TestPausesBetweenTriesGrowToHalfAHeartbeat(t *testing.T) {
+	b := playing(t, wire.Call{}, Config{})
+	b.m.Closed(b.now)
+	b.ask("a")
+	b.want("code", "body a1")
+	b.returned("a1")
+	var pauses []time.Duration
+	for range 8 {
+		b.want("save completed-a1")
+		b.m.SaveFailed(b.save, b.now)
+		pause := b.m.Wake(b.now).Sub(b.now)
+		pauses = append(pauses, pause/time.Millisecond)
+		b.after(pause)
+	}
+	if want := []time.Duration{100, 200, 400, 800, 1600, 2500, 2500, 2500}; !slices.Equal(pauses, want) {
+		t.Errorf("pauses %v, want %v", pauses, want)
+	}
+}
+
+func TestLateOutcomesAndEndsChangeNothing(t *testing.T) {
+	b := playing(t, wire.Call{}, Config{})
+	b.ask("a")
+	b.want("code", "body a1")
+	b.returned("a1")
+	b.want("save completed-a1")
+	first := b.save
+	b.accepted(saved(1))
+	b.want("release a1")
+	b.m.Saved(first, &wire.Outcome{Status: wire.StatusSuperseded}, b.now)
+	b.m.SaveFailed(first, b.now)
+	b.returned("a1")
+	b.m.EndOutcome(wire.StatusAccepted, b.now)
+	b.m.AnswerFailed(b.now)
+	b.m.Page(&wire.Page{}, b.now)
+	b.want()
+}
+
+func TestPageThatLeadsToItselfIsACut(t *testing.T) {
+	zero := int64(0)
+	b := playing(t, wire.Call{Steps: wire.Steps{Next: &zero}}, Config{})
+	b.want("fetch")
+	b.m.Page(&wire.Page{Next: &zero}, b.now)
+	b.want("unwind", "fail", "forget")
+}

@@ -1,0 +1,269 @@
+package core
+
+import (
+	"time"
+
+	"github.com/nelkap/nelkap/sdk/go/internal/wire"
+)
+
+// saves are the items of this playing that the server has not decided.
+type saves struct {
+	bind    bool      // a save without items is wanted (C4)
+	waiting []pending // not sent yet
+	sent    []pending // in the save that is in flight or failed
+	flight  *wire.Save
+	flying  bool // false while flight waits for its next try
+	tries   tries
+}
+
+type pending struct {
+	step *Step
+	item *wire.Item
+}
+
+func (s *saves) add(step *Step, item *wire.Item) {
+	s.waiting = append(s.waiting, pending{step, item})
+}
+
+// any is true while something is not decided.
+func (s *saves) any() bool { return s.flight != nil || s.bind || len(s.waiting) > 0 }
+
+// unsaved are the ends of bodies that are not decided, in order.
+func (s *saves) unsaved() (items []*wire.Item) {
+	for _, list := range [][]pending{s.sent, s.waiting} {
+		for _, p := range list {
+			if p.item.Op != wire.OpStart {
+				items = append(items, p.item)
+			}
+		}
+	}
+	return items
+}
+
+// next takes what goes into the next save: items in order, a big one alone, and no more than saveBytesMax.
+func (s *saves) next() []pending {
+	n, size := 0, 0
+	for n < len(s.waiting) {
+		item := s.waiting[n].item.Size()
+		if n > 0 && (item > wire.BesideBytes || size+item > saveBytesMax) {
+			break
+		}
+		n, size = n+1, size+item
+		if item > wire.BesideBytes {
+			break
+		}
+	}
+	taken := s.waiting[:n:n]
+	s.waiting = s.waiting[n:]
+	return taken
+}
+
+// tries paces what failed. since is the first failure in a row, again is when to try again.
+type tries struct {
+	since time.Time
+	again time.Time
+	pause time.Duration
+}
+
+func (t *tries) fail(now time.Time, most time.Duration) {
+	if t.since.IsZero() {
+		t.since = now
+	}
+	t.pause = min(max(firstPause, 2*t.pause), most)
+	t.again = now.Add(t.pause)
+}
+
+// due is true once when the time to try again has come.
+func (t *tries) due(now time.Time) bool {
+	if t.again.IsZero() || now.Before(t.again) {
+		return false
+	}
+	t.again = time.Time{}
+	return true
+}
+
+// pauseMax is half a heartbeat interval: a server that asks whether the call is played waits two of them (C1).
+func (m *Machine) pauseMax() time.Duration {
+	return max(firstPause, m.heartbeat()/2)
+}
+
+// What a call that says nothing has: the server's defaults.
+const (
+	defaultHeartbeat = 5 * time.Second
+	defaultLease     = 5 * time.Minute
+)
+
+func (m *Machine) heartbeat() time.Duration {
+	if n := m.call.Call.HeartbeatMs; n > 0 {
+		return ms(n)
+	}
+	return defaultHeartbeat
+}
+
+// contactLimit is how long every try may fail before the results travel in the answer (C11).
+func (m *Machine) contactLimit() time.Duration {
+	lease := defaultLease
+	if n := m.call.Call.LeaseMs; n > 0 {
+		lease = ms(n)
+	}
+	return max(lease/5, 2*m.heartbeat())
+}
+
+// outOfContact is true when the answer to the call is the only way left (C11). Bodies that run are waited for (C12).
+func (m *Machine) outOfContact(now time.Time) bool {
+	since := m.saves.tries.since
+	return m.connected && m.running == 0 && !since.IsZero() && now.Sub(since) >= m.contactLimit()
+}
+
+// send sends the next save, or the one that failed again and unchanged.
+func (m *Machine) send(now time.Time) {
+	if m.saves.flight != nil {
+		if !m.saves.flying && m.saves.tries.due(now) {
+			m.saves.flying = true
+			m.emit(Output{Do: DoSave, Save: m.saves.flight})
+		}
+		return
+	}
+	if !m.saves.bind && len(m.saves.waiting) == 0 {
+		return
+	}
+	save := &wire.Save{Call: m.call.Call.ID, Token: m.call.Call.Token, Nonce: m.config.Nonce, Seen: m.seen}
+	if m.saves.bind {
+		m.saves.bind = false
+	} else {
+		m.saves.sent = m.saves.next()
+		save.Items = make([]*wire.Item, len(m.saves.sent))
+		for i, p := range m.saves.sent {
+			save.Items[i] = p.item
+		}
+	}
+	m.saves.flight, m.saves.flying = save, true
+	m.emit(Output{Do: DoSave, Save: save})
+}
+
+// SaveFailed says that the save in flight was not answered, or not by a server that understood it.
+func (m *Machine) SaveFailed(save *wire.Save, now time.Time) {
+	if m.saves.flight != save || !m.saves.flying {
+		return
+	}
+	m.saves.flying = false
+	m.saves.tries.fail(now, m.pauseMax())
+	m.advance(now)
+}
+
+// Failing is true while the last try of a save or an end failed: the call must be named (C1).
+func (m *Machine) Failing() bool {
+	return !m.saves.tries.since.IsZero() || m.end.waiting()
+}
+
+// Saved is the outcome of a save.
+func (m *Machine) Saved(save *wire.Save, o *wire.Outcome, now time.Time) {
+	if m.saves.flight != save || !m.saves.flying {
+		return
+	}
+	switch o.Status {
+	case wire.StatusAccepted:
+		if len(o.Items) != len(save.Items) {
+			m.SaveFailed(save, now)
+			return
+		}
+		m.accepted(o, now)
+	case wire.StatusSuperseded:
+		m.lose(Superseded)
+	case wire.StatusEnded:
+		m.lose(Ended)
+	case wire.StatusInvalid:
+		m.invalid(o.Detail, now)
+	default: // later, and what a newer server may say: unchanged, again
+		m.SaveFailed(save, now)
+		return
+	}
+	m.advance(now)
+}
+
+// accepted takes in a save that the server has decided.
+func (m *Machine) accepted(o *wire.Outcome, now time.Time) {
+	sent := m.saves.sent
+	m.saves.sent, m.saves.flight, m.saves.flying = nil, nil, false
+	m.saves.tries = tries{}
+	m.beginEnding(o.Ending)
+	m.learn(o.Entries)
+	for i, p := range sent {
+		m.decided(p, &o.Items[i], now)
+	}
+	if m.phase == phaseBinding {
+		m.load(m.call.Steps.Next)
+	}
+}
+
+// decided takes in the outcome of one item.
+func (m *Machine) decided(p pending, o *wire.ItemOutcome, now time.Time) {
+	s := p.step
+	switch o.Status {
+	case wire.ItemStarted:
+		s.recorded = true
+		s.state = stepAsked
+	case wire.ItemSaved:
+		m.learn([]wire.Entry{entryOf(p.item, o.Entry)})
+		m.hasEntry(s, now)
+	case wire.ItemStands:
+		m.hasEntry(s, now)
+	case wire.ItemRetrying:
+		s.state, s.Attempt, s.dueAt = stepRetrying, o.Attempt, now.Add(ms(o.RetryInMs))
+		s.recorded = false
+	case wire.ItemRefused:
+		m.itemRefused(p, o, now)
+	default:
+		m.invalid("the server answered the item with the unknown status "+o.Status, now)
+	}
+}
+
+// hasEntry gives s the end that the history has.
+func (m *Machine) hasEntry(s *Step, now time.Time) {
+	s.Entry = m.ends[s.key()]
+	if s.Entry == nil {
+		m.invalid("the server says that step "+s.Name+" has a saved result, and sent none", now)
+		return
+	}
+	s.state = stepSaved
+	m.savedOne = true
+}
+
+// itemRefused saves the step as failed with the server's reason (S3); a start that is refused because the run is ending just
+// does not happen.
+func (m *Machine) itemRefused(p pending, o *wire.ItemOutcome, now time.Time) {
+	s := p.step
+	if p.item.Op == wire.OpStart && m.ending != nil {
+		s.state = stepDropped
+		return
+	}
+	reason := o.Error
+	if reason == nil {
+		reason = &wire.Error{Name: "Error", Message: "the server refused to save the step and gave no reason"}
+	}
+	if s.refused {
+		m.invalid("step "+s.Name+" can't be saved: "+reason.Message, now)
+		return
+	}
+	s.refused = true
+	if p.item.Op == wire.OpStart {
+		s.Attempt++
+	}
+	s.state = stepSaving
+	m.saves.add(s, s.item(Settled{Err: wire.Fit(reason)}, now))
+}
+
+// invalid fails the run: the SDK and the server don't understand each other, and trying again would not change that.
+func (m *Machine) invalid(detail string, now time.Time) {
+	m.fail("ProtocolError", "a save broke a rule of the protocol: "+detail, now)
+}
+
+// fail ends the call with a failure of the run that no further try would mend.
+func (m *Machine) fail(name, message string, now time.Time) {
+	if m.phase == phaseOver {
+		return
+	}
+	m.finish(&wire.Answer{
+		Type: wire.AnswerFailed, Retries: m.config.Retries, Error: &wire.Error{Name: name, Message: message},
+	}, now)
+}

@@ -1,0 +1,51 @@
+package play
+
+import (
+	"errors"
+
+	"github.com/nelkap/nelkap/sdk/go/internal/core"
+)
+
+// The errors of a playing. Package nelkap exports those that users check for.
+var (
+	ErrCallOver      = errors.New("nelkap: the call is over; the run goes on in another one")
+	ErrSuperseded    = errors.New("nelkap: call superseded")
+	ErrCancelled     = errors.New("nelkap: run cancelled")
+	ErrTimeout       = errors.New("nelkap: timed out")
+	ErrAbandoned     = errors.New("nelkap: this attempt of the step timed out or was abandoned, and may send nothing more")
+	ErrAmbiguousSend = errors.New("nelkap: two sends of one name in a step overlapped or changed places, " +
+		"so that they can't be told apart when the step repeats: give each an id or a key")
+	ErrInStep = errors.New("nelkap: a step can't start a step: " +
+		"start it in the workflow, outside the body, with the workflow's context")
+	ErrStepInFlight = errors.New("nelkap: another step of this branch is in flight: " +
+		"run steps one after the other, each awaited before the next begins")
+	ErrStepsMax = errors.New("nelkap: the run has as many steps as the server allows: " +
+		"split the work over several runs, or raise the server's limit")
+)
+
+// cause is the error that a context ends with.
+func cause(r core.Reason) error {
+	switch r {
+	case core.Superseded:
+		return ErrSuperseded
+	case core.Cancelled:
+		return ErrCancelled
+	case core.TimedOut:
+		return ErrTimeout
+	case core.Ended, core.Abandoned:
+		return ErrCallOver
+	}
+	return ErrCallOver
+}
+
+// Misuse is true for errors of Step that trying again would not mend.
+func Misuse(err error) bool {
+	for _, misuse := range []error{ErrInStep, ErrStepInFlight, ErrStepsMax, errName} {
+		if errors.Is(err, misuse) {
+			return true
+		}
+	}
+	return false
+}
+
+var errName = errors.New("nelkap: bad name")

@@ -1,0 +1,332 @@
+// Package play is the shell around internal/core: it plays one call with real goroutines, contexts and requests.
+//
+// The machine of internal/core decides; this package does what it says. The workflow's function runs in a goroutine of its
+// own, each body in another. A step asks the machine and blocks until the machine releases it. When the call is over the
+// function's goroutine unwinds by runtime.Goexit (H7), so that no recover and no error check takes the end of the call for a
+// failure; whatever code of an ended call returns or panics is ignored.
+//
+// Locks are taken in the order Playing.mu, then those of internal/contact. No user code runs under a lock.
+package play
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nelkap/nelkap/sdk/go/internal/contact"
+	"github.com/nelkap/nelkap/sdk/go/internal/core"
+	"github.com/nelkap/nelkap/sdk/go/internal/wire"
+)
+
+// Host is what an app gives to its playings.
+type Host struct {
+	Client any // the app, for FromContext
+	Logger *slog.Logger
+	// Failure is err as it is saved. It must not panic.
+	Failure func(err error) core.Settled
+	// StepError is what a failed entry is for the code.
+	StepError func(*wire.Entry) error
+	// Done is called once, when nothing of the playing is left. It may be called with locks held, and must not call back.
+	Done func(*Playing)
+}
+
+// Config is one call to play.
+type Config struct {
+	Call        *wire.Call
+	Destination *contact.Destination
+	URL, APIKey string // where sends go, and with which key
+	Manifest    string
+	Retries     int // the workflow's
+	Bind        bool
+	YieldAt     time.Time
+	// Code is the workflow's function: it encodes its own output.
+	Code func(ctx context.Context) (json.RawMessage, error)
+}
+
+// Answer is what the call is to be answered with; Body is nil where the SDK itself failed.
+type Answer struct{ Body []byte }
+
+// Playing is one playing of a call.
+type Playing struct {
+	host   *Host
+	config Config
+	call   *wire.Call
+	nonce  string
+	named  *contact.Call
+
+	over    atomic.Bool
+	unwind  chan struct{} // closed when the code's goroutine must end
+	answers chan Answer
+
+	codeContext context.Context
+	cancelCode  context.CancelCauseFunc
+
+	mu      sync.Mutex // guards the machine and what follows
+	m       *core.Machine
+	live    int  // goroutines of the code, of bodies and of fetches
+	unwound bool // the code's goroutine is unwinding: what its deferred functions ask is answered with an error
+	urgent  bool
+	timer   *time.Timer
+	wakeAt  time.Time
+
+	finished atomic.Bool // nothing is left
+}
+
+// Start plays a call.
+func Start(host *Host, config Config) *Playing {
+	now := time.Now()
+	p := &Playing{
+		host: host, config: config, call: config.Call, nonce: contact.Nonce(),
+		unwind: make(chan struct{}), answers: make(chan Answer, 1),
+	}
+	p.m = core.New(config.Call, core.Config{
+		Nonce: p.nonce, Manifest: config.Manifest, Retries: config.Retries, Bind: config.Bind, YieldAt: config.YieldAt,
+	}, now)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	p.codeContext, p.cancelCode = with(ctx, &Frame{Playing: p, branch: p.m.Root()}), cancel
+	p.named = &contact.Call{
+		ID: p.call.Call.ID, Token: p.call.Call.Token, Nonce: p.nonce,
+		Heartbeat: time.Duration(p.call.Call.HeartbeatMs) * time.Millisecond, News: p.news,
+	}
+	config.Destination.Join(p.named)
+	p.input(func(now time.Time) { p.m.Begin(now) })
+	return p
+}
+
+// Answers gives the call's answer, at most once.
+func (p *Playing) Answers() <-chan Answer { return p.answers }
+
+// Client is the app.
+func (p *Playing) Client() any { return p.host.Client }
+
+// Run is the run as the call carries it; it must not be changed.
+func (p *Playing) Run() *wire.Run { return &p.call.Run }
+
+// SendTo is where sends of this call go, and with which key.
+func (p *Playing) SendTo() (url, apiKey string) { return p.config.URL, p.config.APIKey }
+
+// Retries is how many tries beyond the first the workflow gives its steps.
+func (p *Playing) Retries() int { return p.config.Retries }
+
+// Over is true once the call has ended for the code.
+func (p *Playing) Over() bool { return p.over.Load() }
+
+// Finished is true once nothing of the playing is left.
+func (p *Playing) Finished() bool { return p.finished.Load() }
+
+// Closed says that the call's connection is gone. An answer that was given and not written must be said by AnswerFailed.
+func (p *Playing) Closed() { p.input(p.m.Closed) }
+
+// AnswerFailed says that the answer could not be written: it goes through the API.
+func (p *Playing) AnswerFailed() { p.input(p.m.AnswerFailed) }
+
+// Stop starts no more bodies and has the server call again.
+func (p *Playing) Stop() { p.input(p.m.Stop) }
+
+func (p *Playing) news(n *wire.News) {
+	p.input(func(now time.Time) { p.m.News(n, now) })
+}
+
+// input gives the machine an input and does what it says.
+func (p *Playing) input(f func(now time.Time)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f(time.Now())
+	p.act()
+}
+
+// act does what the machine says. p.mu is held.
+func (p *Playing) act() {
+	for _, o := range p.m.Take() {
+		p.do(o)
+	}
+	now := time.Now()
+	p.wake(now)
+	delivering := p.m.Delivering()
+	if urgent := p.m.Failing() || delivering || !p.m.Connected() && !p.m.Over(); urgent != p.urgent {
+		p.urgent = urgent
+		p.config.Destination.Urge(p.named, urgent)
+	}
+	if p.live == 0 && p.m.Over() && !delivering && !p.finished.Swap(true) {
+		p.cancelCode(ErrCallOver)
+		p.host.Done(p)
+	}
+}
+
+func (p *Playing) do(o core.Output) {
+	switch o.Do {
+	case core.DoRunCode:
+		p.live++
+		go p.runCode()
+	case core.DoBody:
+		p.startBody(o.Step)
+	case core.DoRelease:
+		close(o.Step.Shell.(*Request).released)
+	case core.DoAbort:
+		p.abort(o)
+	case core.DoSave:
+		p.save(o.Save)
+	case core.DoFetch:
+		p.live++
+		go p.fetch(o.After)
+	case core.DoAnswer:
+		p.answers <- Answer{o.Answer.AppendJSON(nil)}
+	case core.DoFail:
+		p.answers <- Answer{}
+	case core.DoEnd:
+		p.deliver(o.Answer)
+	case core.DoUnwind:
+		p.over.Store(true)
+		close(p.unwind)
+	case core.DoForget:
+		p.config.Destination.Leave(p.named)
+	}
+}
+
+func (p *Playing) abort(o core.Output) {
+	if o.Step != nil {
+		request := o.Step.Shell.(*Request)
+		request.cancel(cause(o.Reason))
+		if o.Reason != core.Cancelled && o.Reason != core.TimedOut {
+			request.attempt.close(attemptAbandoned)
+		}
+		return
+	}
+	if o.Reason == core.Superseded || o.Reason == core.Ended {
+		p.over.Store(true)
+	}
+	p.cancelCode(cause(o.Reason))
+}
+
+func (p *Playing) save(s *wire.Save) {
+	p.config.Destination.Save(s, p.config.Manifest, func(o *wire.Outcome) {
+		p.input(func(now time.Time) {
+			if o == nil {
+				p.m.SaveFailed(s, now)
+			} else {
+				p.m.Saved(s, o, now)
+			}
+		})
+	})
+}
+
+func (p *Playing) deliver(a *wire.Answer) {
+	end := &wire.End{Call: p.call.Call.ID, Token: p.call.Call.Token, Nonce: p.nonce, End: a}
+	p.config.Destination.End(end, func(o *wire.EndOutcome) {
+		status := ""
+		if o != nil {
+			status = o.Status
+		}
+		p.input(func(now time.Time) { p.m.EndOutcome(status, now) })
+	})
+}
+
+func (p *Playing) fetch(after int64) {
+	page, err := p.config.Destination.Page(context.Background(), p.named, after)
+	p.input(func(now time.Time) {
+		p.live--
+		var gone *contact.GoneError
+		switch {
+		case err == nil:
+			p.m.Page(page, now)
+		case errors.As(err, &gone):
+			p.m.PageFailed(gone.Status, now)
+		default:
+			p.m.PageFailed("", now)
+		}
+	})
+}
+
+// wake sets the timer for the machine. p.mu is held.
+func (p *Playing) wake(now time.Time) {
+	at := p.m.Wake(now)
+	if at.Equal(p.wakeAt) {
+		return
+	}
+	p.wakeAt = at
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	if !at.IsZero() {
+		p.timer = time.AfterFunc(at.Sub(now), p.tick)
+	}
+}
+
+func (p *Playing) tick() {
+	p.input(func(now time.Time) {
+		p.wakeAt = time.Time{}
+		p.m.Tick(now)
+	})
+}
+
+// runCode runs the workflow's function.
+func (p *Playing) runCode() {
+	var output json.RawMessage
+	var err error
+	returned := false
+	defer func() {
+		failure := p.failure(err, returned, recover())
+		if failure == nil {
+			failure = p.tooLarge("the output", "", output)
+		}
+		p.cancelCode(ErrCallOver)
+		p.input(func(now time.Time) {
+			p.live--
+			switch {
+			case p.unwound: // the call is over: whatever came is ignored (H7)
+			case failure != nil:
+				p.m.Failed(*failure, now)
+			default:
+				p.m.Completed(output, now)
+			}
+		})
+	}()
+	output, err = p.config.Code(p.codeContext)
+	returned = true
+}
+
+// failure is how user code failed, nil where it did not: by an error, by a panic, or by ending its goroutine.
+func (p *Playing) failure(err error, returned bool, panicked any) *core.Settled {
+	switch {
+	case returned && err == nil:
+		return nil
+	case returned:
+		end := p.host.Failure(err)
+		return &end
+	case panicked != nil:
+		end := p.host.Failure(&PanicError{panicked, string(debug.Stack())})
+		return &end
+	}
+	end := p.host.Failure(errGoexit)
+	return &end
+}
+
+var errGoexit = errors.New("the code ended its goroutine with runtime.Goexit (as testing's FailNow does): return an error instead")
+
+// PanicError is a panic of user code.
+type PanicError struct {
+	Value any
+	Stack string
+}
+
+func (e *PanicError) Error() string { return "panic" }
+
+// exit ends the goroutine of code whose call is over. In a deferred function of a goroutine that is ending already it
+// returns ErrCallOver instead.
+func (p *Playing) exit() error {
+	p.mu.Lock()
+	again := p.unwound
+	p.unwound = true
+	p.mu.Unlock()
+	if again {
+		return ErrCallOver
+	}
+	runtime.Goexit()
+	return ErrCallOver
+}

@@ -1,0 +1,267 @@
+// Package wire holds the messages between server and app, as protocol/SPEC.md has them (version 1).
+//
+// It decides how messages look and nothing else: no I/O, no rules. Users' values are json.RawMessage throughout: nil is an
+// absent field (JavaScript's undefined), `null` is null, and their bytes are kept. Messages that are sent for every step are
+// written by hand (append.go), since they are most of what the SDK costs.
+package wire
+
+import (
+	"encoding/json"
+	"time"
+)
+
+const (
+	// Version is what the header Nelkap-Protocol says.
+	Version = "1"
+	// ContentType is that of calls and of their answers: body parsers leave it alone, so that the signed bytes survive.
+	ContentType = "application/vnd.nelkap+json"
+	// MessageBytesMax bounds a call and its answer.
+	MessageBytesMax = 16 << 20
+	// RequestBytesMax bounds a request of saves or ends.
+	RequestBytesMax = 8 << 20
+	// BesideBytes is the size from which an item travels in a request of its own.
+	BesideBytes = 256 << 10
+	// ErrorBytesMax bounds an error as JSON.
+	ErrorBytesMax = 64 << 10
+)
+
+// Request is what the server sends to the app. Call's fields are set only where Type is "call".
+type Request struct {
+	Type string `json:"type"`
+	Call
+}
+
+// Call asks the app to play a run.
+type Call struct {
+	Run    Run      `json:"run"`
+	Call   CallInfo `json:"call"`
+	Steps  Steps    `json:"steps"`
+	Limits Limits   `json:"limits"`
+	URL    string   `json:"url"`
+}
+
+// Run is the run as a call carries it.
+type Run struct {
+	ID        string          `json:"id"`
+	Workflow  string          `json:"workflow"`
+	App       string          `json:"app"`
+	Payload   json.RawMessage `json:"payload,omitempty"`
+	Event     *Event          `json:"event"`
+	Key       string          `json:"key"`
+	ReplayOf  string          `json:"replayOf"`
+	Root      string          `json:"root"`
+	Restart   int             `json:"restart"`
+	Attempt   int             `json:"attempt"`
+	CreatedAt time.Time       `json:"createdAt"`
+}
+
+// Event is the event that started a run.
+type Event struct {
+	ID        string          `json:"id"`
+	Event     string          `json:"event"`
+	Payload   json.RawMessage `json:"payload,omitempty"`
+	CreatedAt time.Time       `json:"createdAt"`
+}
+
+// CallInfo is the call itself.
+type CallInfo struct {
+	ID          string    `json:"id"`
+	Epoch       int64     `json:"epoch"`
+	Token       string    `json:"token"`
+	Cuts        int       `json:"cuts"`
+	LeaseMs     int64     `json:"leaseMs"`
+	HeartbeatMs int64     `json:"heartbeatMs"`
+	SentAt      time.Time `json:"sentAt"`
+}
+
+// Steps is the first page of a run's history, and the steps that are due again.
+type Steps struct {
+	Entries  []Entry `json:"entries"`
+	Next     *int64  `json:"next"`
+	Retrying []Retry `json:"retrying"`
+}
+
+// Entry is one numbered entry of a run's history.
+type Entry struct {
+	Entry    int64           `json:"entry"`
+	Kind     string          `json:"kind"`
+	Name     string          `json:"name"`
+	Number   int             `json:"number"`
+	Status   string          `json:"status"`
+	Output   json.RawMessage `json:"output,omitempty"`
+	Error    *Error          `json:"error,omitempty"`
+	Attempts int             `json:"attempts,omitempty"`
+}
+
+// Retry is a step that threw and is due again after RetryInMs; Attempt tries were made so far.
+type Retry struct {
+	Name      string `json:"name"`
+	Number    int    `json:"number"`
+	Attempt   int    `json:"attempt"`
+	RetryInMs int64  `json:"retryInMs"`
+}
+
+// Limits are the server's; zero is none.
+type Limits struct {
+	Steps       int `json:"steps"`
+	ResultBytes int `json:"resultBytes"`
+}
+
+// Error is a thrown error as it is saved.
+type Error struct {
+	Name    string          `json:"name"`
+	Message string          `json:"message"`
+	Stack   string          `json:"stack,omitempty"`
+	Cause   *Error          `json:"cause,omitempty"`
+	Fields  json.RawMessage `json:"fields,omitempty"`
+}
+
+// What an Item does.
+const (
+	OpStart     = "start"
+	OpCompleted = "completed"
+	OpFailed    = "failed"
+)
+
+// KindRun is the kind of a step with a body.
+const KindRun = "run"
+
+// Item is one line of a save.
+type Item struct {
+	Op           string          `json:"op"`
+	Kind         string          `json:"kind"`
+	Name         string          `json:"name"`
+	Number       int             `json:"number"`
+	Attempt      int             `json:"attempt"`
+	Output       json.RawMessage `json:"output,omitempty"`
+	Error        *Error          `json:"error,omitempty"`
+	Retriable    bool            `json:"retriable"`
+	Retries      int             `json:"retries"`
+	RetryAfterMs *int64          `json:"retryAfterMs,omitempty"`
+	StartedAt    time.Time       `json:"startedAt"`
+	EndedAt      time.Time       `json:"endedAt"`
+}
+
+// Save is one call's part of a request of saves.
+type Save struct {
+	Call  string
+	Token string
+	Nonce string
+	Seen  int64
+	Items []*Item
+}
+
+// The statuses of a save, an end and a piece of news.
+const (
+	StatusAccepted   = "accepted"
+	StatusLater      = "later"
+	StatusSuperseded = "superseded"
+	StatusEnded      = "ended"
+	StatusInvalid    = "invalid"
+	StatusEnding     = "ending"
+	StatusNamed      = "named?"
+)
+
+// The statuses of an item.
+const (
+	ItemStarted  = "started"
+	ItemSaved    = "saved"
+	ItemStands   = "stands"
+	ItemRetrying = "retrying"
+	ItemRefused  = "refused"
+)
+
+// Outcome is the answer to one save.
+type Outcome struct {
+	Call    string        `json:"call"`
+	Status  string        `json:"status"`
+	Items   []ItemOutcome `json:"items"`
+	Entries []Entry       `json:"entries"`
+	Ending  *Ending       `json:"ending"`
+	Detail  string        `json:"detail"`
+}
+
+// ItemOutcome is the answer to one item.
+type ItemOutcome struct {
+	Status    string `json:"status"`
+	Entry     int64  `json:"entry"`
+	Attempt   int    `json:"attempt"`
+	RetryInMs int64  `json:"retryInMs"`
+	Error     *Error `json:"error"`
+}
+
+// Why a run is ending.
+const (
+	ReasonCancelled = "cancelled"
+	ReasonTimedOut  = "timedOut"
+)
+
+// Ending says why a run is ending (Z1).
+type Ending struct {
+	Reason string `json:"reason"`
+}
+
+// News is what a heartbeat's answer says of a call.
+type News struct {
+	Call   string  `json:"call"`
+	Nonce  string  `json:"nonce"`
+	Status string  `json:"status"`
+	Ending *Ending `json:"ending"`
+}
+
+// Page is a page of a run's history; Next is nil on the last.
+type Page struct {
+	Time    time.Time `json:"time"`
+	Entries []Entry   `json:"entries"`
+	Next    *int64    `json:"next"`
+}
+
+// The types of an answer.
+const (
+	AnswerCompleted = "completed"
+	AnswerFailed    = "failed"
+	AnswerSuspended = "suspended"
+	AnswerYielded   = "yielded"
+	AnswerOver      = "over"
+)
+
+// Answer is the answer to a call, and the end that goes through the API in its place.
+type Answer struct {
+	Type         string
+	Nonce        string
+	Manifest     string
+	Output       json.RawMessage
+	Error        *Error
+	Retriable    bool
+	Retries      int
+	RetryAfterMs *int64
+	Seen         int64
+	Stopping     bool // yielded because the process stops
+	Waits        []Wait
+	Unsaved      []*Item
+}
+
+// Wait is one thing that a suspended run waits for.
+type Wait struct {
+	Retry *StepRef `json:"retry,omitempty"`
+}
+
+// StepRef names a step within its run.
+type StepRef struct {
+	Name   string `json:"name"`
+	Number int    `json:"number"`
+}
+
+// End is one call's end through the API.
+type End struct {
+	Call  string
+	Token string
+	Nonce string
+	End   *Answer
+}
+
+// EndOutcome is the answer to one end.
+type EndOutcome struct {
+	Call   string `json:"call"`
+	Status string `json:"status"`
+}

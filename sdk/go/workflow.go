@@ -1,0 +1,194 @@
+package nelkap
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/nelkap/nelkap/sdk/go/internal/play"
+	"github.com/nelkap/nelkap/sdk/go/internal/value"
+)
+
+// None is the payload or the result of a workflow that has none.
+type None = struct{}
+
+// Workflow is a workflow with its types. Make one with NewWorkflow, or name one that lives elsewhere with Ref.
+type Workflow[In, Out any] struct {
+	app    *App
+	name   string
+	target string
+}
+
+// Name is the workflow's name.
+func (w *Workflow[In, Out]) Name() string { return w.name }
+
+// App is the name of the app that the workflow lives in; empty for the app that declares it.
+func (w *Workflow[In, Out]) App() string { return w.target }
+
+// defaultRetries is how many tries beyond the first steps and code outside steps have.
+const defaultRetries = 4
+
+// leaseMin is the shortest lease that leaves time for heartbeats.
+const leaseMin = 5 * time.Second
+
+// definition is a workflow as its app keeps it.
+type definition struct {
+	name     string
+	triggers []trigger
+	retries  *int
+	timeout  time.Duration
+	lease    time.Duration
+	// play runs the function on a payload and gives its output, nil for undefined.
+	play func(ctx context.Context, payload json.RawMessage) (json.RawMessage, error)
+}
+
+// trigger is a trigger as the manifest has it.
+type trigger struct {
+	Event   string  `json:"event,omitempty"`
+	Webhook string  `json:"webhook,omitempty"`
+	If      *string `json:"if,omitempty"`
+}
+
+func (d *definition) retriesOr(n int) int {
+	if d.retries != nil {
+		return *d.retries
+	}
+	return n
+}
+
+// NewWorkflow declares a workflow on app. It panics when the name is taken or an option does not fit, as http.Handle does.
+//
+// The function is called for each call of a run, from its top. A payload that does not fit In fails the run. Two workflows
+// that name each other at package level are an initialization cycle: name one of them with Ref.
+func NewWorkflow[In, Out any](app *App, name string, fn func(ctx context.Context, payload In) (Out, error), opts ...WorkflowOption) *Workflow[In, Out] {
+	if app == nil || fn == nil {
+		panic("nelkap: NewWorkflow needs an app and a function")
+	}
+	d := &definition{name: name, play: func(ctx context.Context, raw json.RawMessage) (json.RawMessage, error) {
+		var payload In
+		if err := value.Decode(raw, &payload); err != nil {
+			return nil, NonRetriable(fmt.Errorf("the payload does not fit workflow %q: %w", name, err))
+		}
+		out, err := fn(ctx, payload)
+		if err != nil {
+			return nil, err
+		}
+		output, err := value.Encode("output", &out)
+		if err != nil {
+			return nil, NonRetriable(fmt.Errorf("the output of workflow %q can't be saved: %w", name, err))
+		}
+		return output, nil
+	}}
+	if err := play.CheckName("workflow", name); err != nil {
+		panic(err.Error())
+	}
+	for _, o := range opts {
+		o.workflowOption(d)
+	}
+	app.declare(d)
+	return &Workflow[In, Out]{app: app, name: name}
+}
+
+// Ref names a workflow that another app, another language or a later line declares.
+func Ref[In, Out any](app *App, name string, opts ...RefOption) *Workflow[In, Out] {
+	var r reference
+	for _, o := range opts {
+		o.refOption(&r)
+	}
+	return &Workflow[In, Out]{app: app, name: name, target: r.app}
+}
+
+// NoResult makes a workflow's function of one that only can fail.
+func NoResult[In any](fn func(ctx context.Context, payload In) error) func(context.Context, In) (None, error) {
+	return func(ctx context.Context, payload In) (None, error) { return None{}, fn(ctx, payload) }
+}
+
+// WorkflowOption is an option of NewWorkflow.
+type WorkflowOption interface{ workflowOption(*definition) }
+
+// TriggerOption is an option of a trigger.
+type TriggerOption interface{ triggerOption(*trigger) }
+
+// RefOption is an option of Ref.
+type RefOption interface{ refOption(*reference) }
+
+type (
+	workflowOption func(*definition)
+	triggerOption  func(*trigger)
+	refOption      func(*reference)
+	reference      struct{ app string }
+)
+
+func (o workflowOption) workflowOption(d *definition) { o(d) }
+func (o triggerOption) triggerOption(t *trigger)      { o(t) }
+func (o refOption) refOption(r *reference)            { o(r) }
+
+// OnEvent starts a run for each event of that name, with the event's payload.
+func OnEvent(event string, opts ...TriggerOption) WorkflowOption {
+	return addTrigger("event", event, trigger{Event: event}, opts)
+}
+
+// OnWebhook starts a run for each request to the webhook of that name.
+func OnWebhook(name string, opts ...TriggerOption) WorkflowOption {
+	return addTrigger("webhook", name, trigger{Webhook: name}, opts)
+}
+
+func addTrigger(kind, name string, t trigger, opts []TriggerOption) WorkflowOption {
+	return workflowOption(func(d *definition) {
+		if err := play.CheckName(kind, name); err != nil {
+			panic(err.Error())
+		}
+		for _, o := range opts {
+			o.triggerOption(&t)
+		}
+		d.triggers = append(d.triggers, t)
+	})
+}
+
+// If lets a trigger start runs only where the filter, a CEL expression over the event, is true. Never build a filter from
+// text that others gave.
+func If(filter string) TriggerOption {
+	return triggerOption(func(t *trigger) {
+		if !utf8.ValidString(filter) {
+			panic(fmt.Sprintf("nelkap: the filter %q is not UTF-8", filter))
+		}
+		t.If = &filter
+	})
+}
+
+// Retries is how many tries beyond the first the workflow's steps, and its code outside steps, have: 4 unless given.
+func Retries(n int) WorkflowOption {
+	return workflowOption(func(d *definition) {
+		if n < 0 {
+			panic(fmt.Sprintf("nelkap: workflow %q: Retries can't be %d", d.name, n))
+		}
+		d.retries = &n
+	})
+}
+
+// Timeout bounds a run from its start to its end.
+func Timeout(d time.Duration) WorkflowOption {
+	return workflowOption(func(def *definition) {
+		if d < time.Millisecond {
+			panic(fmt.Sprintf("nelkap: workflow %q: Timeout can't be %v", def.name, d))
+		}
+		def.timeout = d
+	})
+}
+
+// Lease is how long a call may be silent over an open connection before its run is picked up: 5 minutes unless given.
+func Lease(d time.Duration) WorkflowOption {
+	return workflowOption(func(def *definition) {
+		if d < leaseMin {
+			panic(fmt.Sprintf("nelkap: workflow %q: Lease is at least %v, not %v", def.name, leaseMin, d))
+		}
+		def.lease = d
+	})
+}
+
+// InApp names the app that a workflow lives in.
+func InApp(name string) RefOption {
+	return refOption(func(r *reference) { r.app = name })
+}
