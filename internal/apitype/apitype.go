@@ -63,7 +63,7 @@ type Error struct {
 type StartedRun struct {
 	Run
 	Created        bool `json:"created" doc:"false: the key, or the id, had this run already"`
-	PayloadDiffers bool `json:"payloadDiffers,omitempty" doc:"true: it was started with another payload"`
+	PayloadDiffers bool `json:"payloadDiffers,omitzero" doc:"true: it was started with another payload"`
 }
 
 // Step is a step of a run.
@@ -98,7 +98,7 @@ type Event struct {
 type EmittedEvent struct {
 	Event
 	Created        bool `json:"created" doc:"false: the id had this event already"`
-	PayloadDiffers bool `json:"payloadDiffers,omitempty" doc:"true: it was emitted with another payload"`
+	PayloadDiffers bool `json:"payloadDiffers,omitzero" doc:"true: it was emitted with another payload"`
 }
 
 // App is an app, or an address at which one is expected.

@@ -107,7 +107,7 @@ func again(err error) bool {
 	if errors.As(err, &p) {
 		return p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable
 	}
-	return errors.Is(err, ErrUnreachable)
+	return errors.Is(err, ErrUnreachable) && !errors.Is(err, context.DeadlineExceeded) // one long silence is enough
 }
 
 func (c *Client) once(ctx context.Context, r request, body []byte, into any) error {

@@ -58,7 +58,7 @@ type Setting struct {
 // Table is everything that can be set.
 var Table = []Setting{
 	{Flag: "addr", Default: AddrStd, Unit: "host:port", Uses: []Use{Dev, Serve}, Meaning: "where the server listens; dev listens on loopback alone"},
-	{Flag: "data", Default: DevDataStd + " (dev)", Unit: "directory", Uses: []Use{Dev, Serve}, Meaning: "where the data is kept; one server at a time uses a directory"},
+	{Flag: "data", Default: DevDataStd, Unit: "directory", Uses: []Use{Dev, Serve}, Meaning: "where the data is kept; one server at a time uses a directory; the default is that of dev alone"},
 	{Flag: "store", Unit: "directory or postgres://…", Uses: []Use{Serve}, Meaning: "where the data is kept; wins over --data; Postgres comes with a later version"},
 	{Flag: "memory", Default: "false", Uses: []Use{Dev, Serve}, Meaning: "keep the data in memory, and lose it on exit"},
 	{Flag: "app", Unit: "URL, repeatable", Uses: []Use{Dev, Serve}, Meaning: "an app, where it answers, such as http://127.0.0.1:3000/api/nelkap; it may be at a private address; dev scans no ports then"},
@@ -98,7 +98,9 @@ func BindClient(flags *pflag.FlagSet, url *string) {
 	flags.StringVar(url, "url", "", help("url", Client)+` (default "`+find("url", Client).Default+`")`)
 }
 
-// Markdown is the settings page.
+// Markdown is the settings page, docs/internals/configuration.md.
+//
+//go:generate go run ./page ../../docs/internals/configuration.md
 func Markdown() string {
 	var out strings.Builder
 	out.WriteString("# Configuration\n\n<!-- Code generated from internal/config by go generate. DO NOT EDIT. -->\n\n" +

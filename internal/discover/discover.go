@@ -49,11 +49,12 @@ type Scanner struct {
 // port is what is known of one port.
 type port struct {
 	url    string // of the app that answered there last
+	told   bool   // of it
 	misses int    // looks in a row in which something else answered
 	skip   int    // looks to leave out
 }
 
-// New makes a scanner that calls found with the URL of each app, again when the app was gone and is back. The server's own port
+// New makes a scanner that calls found, from the goroutine that looks, with the URL of each app, again when the app was gone and is back. The server's own port
 // is left out.
 func New(own int, found func(url string)) *Scanner {
 	return newScanner(own, ports, found)
@@ -105,6 +106,12 @@ func (s *Scanner) Look(ctx context.Context) {
 		})
 	}
 	group.Wait()
+	for _, number := range s.ports {
+		if p := s.seen[number]; p != nil && p.url != "" && !p.told {
+			p.told = true
+			s.found(p.url)
+		}
+	}
 }
 
 // lookAt asks one port. An app that was found is not asked again while its port is open: the engine looks at it from then on.
@@ -129,7 +136,6 @@ func (s *Scanner) lookAt(ctx context.Context, number int, p *port) {
 		for _, path := range paths {
 			if url := "http://" + address + path; s.isApp(ctx, url) {
 				*p = port{url: url}
-				s.found(url)
 				return
 			}
 		}

@@ -66,7 +66,7 @@ func (e *Engine) look(s *source) {
 		return
 	}
 	if manifest != nil {
-		if err := e.take(e.ctx, s, manifest, describeOptions{}); err != nil {
+		if err := e.take(s, manifest, describeOptions{}); err != nil {
 			e.log.Error("an app can't be taken up", "url", shownURL(s.url), "error", err)
 		}
 		return
@@ -116,7 +116,7 @@ func (e *Engine) contacted(id appID) {
 }
 
 // take takes over a manifest, durably, and lets waiting runs go on.
-func (e *Engine) take(ctx context.Context, s *source, m *wire.Manifest, o describeOptions) error {
+func (e *Engine) take(s *source, m *wire.Manifest, o describeOptions) error {
 	o.now, o.every, o.forgetAfter = e.now(), e.options.DescribeEvery, e.options.ForgetAfter
 	e.apps.mu.Lock()
 	fresh, was := !s.answered, s.reason
@@ -168,7 +168,7 @@ func (e *Engine) PutApp(ctx context.Context, env string, r AppRequest, private b
 	e.apps.mu.Lock()
 	e.apps.sources[r.URL] = s
 	e.apps.mu.Unlock()
-	if err := e.take(ctx, s, manifest, describeOptions{sync: true, concurrency: r.Concurrency}); err != nil {
+	if err := e.take(s, manifest, describeOptions{sync: true, concurrency: r.Concurrency}); err != nil {
 		return AppInfo{}, err
 	}
 	for _, info := range e.Apps(env) {

@@ -31,9 +31,11 @@ type live struct {
 	cancel    context.CancelFunc
 	// written is true once the begin is decided: the request is known to be on its way (C3).
 	written bool
-	// question is set while the server asks whether the call is still played, and wait is how long it asks (C1).
+	// question is set while the server asks whether the call is still played, wait is how long it asks, and asked counts the
+	// questions (C1).
 	question *time.Timer
 	wait     time.Duration
+	asked    int
 	// told is the news that its process has been given of it.
 	told string
 }
@@ -166,8 +168,9 @@ func (e *Engine) contactUntil(l *live) time.Time {
 // poll of its process is answered at once with the question. Engine.mu is held.
 func (e *Engine) ask(l *live, wait time.Duration) {
 	e.answered(l)
-	asked := time.Now()
 	l.wait = wait
+	l.asked++
+	asked := l.asked
 	l.question = time.AfterFunc(wait, func() { e.unanswered(l, asked) })
 	if l.process != nil {
 		l.process.wake()
@@ -182,10 +185,11 @@ func (e *Engine) answered(l *live) {
 	}
 }
 
-// unanswered cuts a call that was not named in time.
-func (e *Engine) unanswered(l *live, asked time.Time) {
+// unanswered cuts a call that was not named in time. That its process had a poll open until now answers nothing: the poll of a
+// dead process ends too.
+func (e *Engine) unanswered(l *live, asked int) {
 	e.mu.Lock()
-	over := e.live[l.callID] != l || l.heard.After(asked) || e.stopping
+	over := e.live[l.callID] != l || l.question == nil || l.asked != asked || e.stopping
 	if !over {
 		e.work.Add(1)
 	}

@@ -95,7 +95,7 @@ func (e *Engine) endOnce(ctx context.Context, l *live, f wire.Fence, end wire.En
 		return err
 	}
 	if len(end.Unsaved) > 0 {
-		if history, run.Version, err = e.saveUnsaved(ctx, run, f, end); err != nil {
+		if history, run.Version, err = e.saveUnsaved(run, f, end); err != nil {
 			return err
 		}
 		if run.Call.Nonce == "" {
@@ -111,12 +111,12 @@ func (e *Engine) endOnce(ctx context.Context, l *live, f wire.Fence, end wire.En
 		}
 	}
 	in.Entries = history.Entries
-	_, err = e.applyTo(ctx, run, history, func(workflow.Run, store.History) (workflow.Input, error) { return in, nil })
+	_, err = e.applyTo(run, history, func(workflow.Run, store.History) (workflow.Input, error) { return in, nil })
 	return err
 }
 
 // saveUnsaved saves the results that travelled in the end, before the end: they are a save like any other.
-func (e *Engine) saveUnsaved(ctx context.Context, run workflow.Run, f wire.Fence, end wire.End) (store.History, int64, error) {
+func (e *Engine) saveUnsaved(run workflow.Run, f wire.Fence, end wire.End) (store.History, int64, error) {
 	out := wire.Save{Fence: f, Seen: end.Seen, Items: end.Unsaved}
 	op, _, detail := e.planSave(&run, out)
 	if detail != "" {

@@ -221,7 +221,7 @@ func (e *Engine) apply(ctx context.Context, runID string, gather input) (change,
 		if err != nil {
 			return change{}, err
 		}
-		c, err := e.applyTo(ctx, run, history, gather)
+		c, err := e.applyTo(run, history, gather)
 		if errors.Is(err, store.ErrStale) {
 			continue
 		}
@@ -231,7 +231,7 @@ func (e *Engine) apply(ctx context.Context, runID string, gather input) (change,
 }
 
 // applyTo is apply for a run that is known; ErrStale if it has changed.
-func (e *Engine) applyTo(ctx context.Context, run workflow.Run, history store.History, gather input) (change, error) {
+func (e *Engine) applyTo(run workflow.Run, history store.History, gather input) (change, error) {
 	c := change{before: run, decision: workflow.Decision{Run: run}}
 	in, err := gather(run, history)
 	if err != nil || in == nil {

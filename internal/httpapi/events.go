@@ -7,8 +7,12 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"encoding/json/jsontext"
+	jsonv2 "encoding/json/v2"
+	"errors"
 	"fmt"
 	"maps"
+	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -39,29 +43,29 @@ type eventBody struct {
 
 type (
 	emitInput struct {
-		requestKey
-		RawBody []byte `contentType:"application/json"`
+		RequestKey
+		ContentType string `header:"Content-Type" hidden:"true"`
+		RawBody     []byte `contentType:"application/json"`
 	}
 	emitOutput struct {
 		Replayed string `header:"Idempotent-Replayed"`
 		Body     any
 	}
 	eventsInput struct {
-		pageInput
+		PageInput
 		Event string `query:"event" doc:"only events of this name"`
 	}
 	eventsOutput struct{ Body apitype.List[apitype.Event] }
 )
 
 func (a *api) events(h huma.API) {
-	one := h.OpenAPI().Components.Schemas.Schema(typeOf[eventBody](), true, "NewEvent")
 	emitted := h.OpenAPI().Components.Schemas.Schema(typeOf[apitype.EmittedEvent](), true, "EmittedEvent")
 	huma.Register(h, huma.Operation{
 		OperationID: "emit", Method: http.MethodPost, Path: "/v1/events", Summary: "Emit an event, or several, all or none",
 		Description:  "Stores the event and starts the runs that it triggers, in one transaction. An id that is there already answers its event, with created: false.",
 		MaxBodyBytes: emitBytesMax, BodyReadTimeout: bodyTimeout,
-		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: oneOrMany(one)}}},
-		Responses:   map[string]*huma.Response{"200": {Description: "The event, or the events in their order", Content: map[string]*huma.MediaType{"application/json": {Schema: oneOrMany(emitted)}}}},
+		SkipValidateBody: true, // readEvents does, for one and for many
+		Responses:        map[string]*huma.Response{"200": {Description: "The event, or the events in their order", Content: map[string]*huma.MediaType{"application/json": {Schema: oneOrMany(emitted)}}}},
 	}, a.emit)
 	huma.Register(h, huma.Operation{OperationID: "listEvents", Method: http.MethodGet, Path: "/v1/events", Summary: "List events, newest first"}, a.listEvents)
 }
@@ -71,6 +75,9 @@ func oneOrMany(s *huma.Schema) *huma.Schema {
 }
 
 func (a *api) emit(ctx context.Context, in *emitInput) (*emitOutput, error) {
+	if kind, _, err := mime.ParseMediaType(in.ContentType); in.ContentType != "" && (err != nil || kind != "application/json") {
+		return nil, a.errorOf(ctx, problem(http.StatusUnsupportedMediaType, "bad_content_type", "events are application/json"))
+	}
 	events, many, err := readEvents(in.RawBody)
 	if err != nil {
 		return nil, a.errorOf(ctx, err)
@@ -104,13 +111,13 @@ func readEvents(body []byte) (events []engine.NewEvent, many bool, err error) {
 	many = len(body) > 0 && body[0] == '['
 	var list []eventBody
 	if many {
-		err = wire.Decode(body, &list)
+		err = decodeStrict(body, &list)
 	} else {
 		list = make([]eventBody, 1)
-		err = wire.Decode(body, &list[0])
+		err = decodeStrict(body, &list[0])
 	}
 	if err != nil {
-		return nil, many, problem(http.StatusBadRequest, "bad_request", err.Error())
+		return nil, many, err
 	}
 	if many && (len(list) == 0 || len(list) > eventsMax) {
 		return nil, many, problem(http.StatusUnprocessableEntity, "invalid", fmt.Sprintf("a request emits 1 to %d events, not %d", eventsMax, len(list)))
@@ -127,6 +134,21 @@ func readEvents(body []byte) (events []engine.NewEvent, many bool, err error) {
 		events = append(events, engine.NewEvent{Name: e.Event, Payload: e.Payload, ID: e.ID, Send: e.Send.wire()})
 	}
 	return events, many, nil
+}
+
+// decodeStrict reads our own fields: one that is misspelt would lose what it says.
+func decodeStrict(body []byte, into any) error {
+	if !utf8.Valid(body) {
+		return problem(http.StatusBadRequest, "bad_request", "the body is not valid UTF-8")
+	}
+	err := jsonv2.Unmarshal(body, into, jsonv2.RejectUnknownMembers(true), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
+	switch {
+	case errors.Is(err, jsonv2.ErrUnknownName):
+		return problem(http.StatusUnprocessableEntity, "invalid", "an event has event, payload and id, and nothing else: "+err.Error())
+	case err != nil:
+		return problem(http.StatusBadRequest, "bad_request", "the body is not the JSON that is expected here: "+err.Error())
+	}
+	return nil
 }
 
 func checkEvent(e eventBody, i int) error {

@@ -71,26 +71,23 @@ func Server(h http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// OpenAPI is the description of the public API, as /openapi.json gives it.
-func OpenAPI(version string) ([]byte, error) {
-	a := &api{Options: Options{Version: version}, mux: http.NewServeMux()}
-	return a.public().OpenAPI().MarshalJSON()
-}
-
 // public registers the routes that OpenAPI describes.
 func (a *api) public() huma.API {
-	huma.NewError = newHumaError
+	setUpHuma()
 	config := huma.DefaultConfig("Nelkap", a.Version)
 	config.Info.Description = "Runs, events, apps and workflows of a Nelkap server. Errors are RFC 9457 problems with a stable `code`."
 	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "/openapi", "", ""
 	config.CreateHooks = nil
-	config.Formats = map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat}
+	config.RejectUnknownQueryParameters = true
+	format := huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: unmarshal}
+	config.Formats = map[string]huma.Format{"application/json": format, "json": format}
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"key": {Type: "http", Scheme: "bearer", Description: "an API key"}}
 	config.Security = []map[string][]string{{"key": {}}}
 	described := humago.New(a.mux, config)
 	a.runs(described)
 	a.events(described)
 	a.apps(described)
+	complete(described)
 	return described
 }
 
@@ -198,8 +195,14 @@ func loopbackHost(host string) bool {
 	return strings.EqualFold(name, "localhost") || (ip != nil && ip.IsLoopback())
 }
 
+// state is what health answers.
+type state struct {
+	Status  string `json:"status"`
+	Version string `json:"version,omitzero"`
+}
+
 func (a *api) healthz(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	writeJSON(w, http.StatusOK, state{Status: "ok"})
 }
 
 // readyz asks the store: what can't read can't serve.
@@ -211,5 +214,5 @@ func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, problem(http.StatusServiceUnavailable, "not_ready", "the store can't be read now"))
 		return
 	}
-	writeJSON(w, http.StatusOK, map[string]string{"status": "ready", "version": a.Version})
+	writeJSON(w, http.StatusOK, state{Status: "ready", Version: a.Version})
 }

@@ -81,33 +81,6 @@ func (a *api) errorOf(ctx context.Context, err error) error {
 	return p
 }
 
-// codes are the codes of refusals that huma makes.
-var codes = map[int]string{
-	http.StatusBadRequest: "bad_request", http.StatusUnprocessableEntity: "invalid", http.StatusRequestEntityTooLarge: "body_too_large",
-	http.StatusUnsupportedMediaType: "bad_content_type", http.StatusRequestTimeout: "request_timeout", http.StatusNotAcceptable: "not_acceptable",
-}
-
-// newHumaError makes the problems of requests that don't fit their description.
-func newHumaError(status int, message string, errs ...error) huma.StatusError {
-	code := codes[status]
-	if code == "" {
-		code = "internal"
-	}
-	p := problem(status, code, message)
-	for _, err := range errs {
-		var detailer huma.ErrorDetailer
-		if errors.As(err, &detailer) {
-			d := detailer.ErrorDetail()
-			p.Errors = append(p.Errors, apitype.ProblemDetail{Location: d.Location, Message: d.Message})
-			p.Detail += ": " + d.Message + " at " + d.Location
-		} else if err != nil {
-			p.Errors = append(p.Errors, apitype.ProblemDetail{Message: err.Error()})
-			p.Detail += ": " + err.Error()
-		}
-	}
-	return p
-}
-
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

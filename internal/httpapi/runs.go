@@ -58,13 +58,21 @@ type startBody struct {
 	Send     *sendBody       `json:"send,omitempty" doc:"where a step starts the run; the SDKs fill it in"`
 }
 
-type requestKey struct {
+// PageInput says which page of a list is asked for.
+type PageInput struct {
+	Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"20"`
+	Cursor string `query:"cursor" doc:"the nextCursor of the page before"`
+}
+
+// RequestKey is the header that makes a request safe to send again. It is exported, as PageInput is, because huma reads no embedded
+// field that is not.
+type RequestKey struct {
 	IdempotencyKey string `header:"Idempotency-Key" maxLength:"512" doc:"the same request again answers what it did the first time, for 24 h"`
 }
 
 type (
 	startInput struct {
-		requestKey
+		RequestKey
 		Body startBody
 	}
 	startOutput struct {
@@ -78,7 +86,7 @@ type (
 	}
 	runOutput   struct{ Body apitype.Run }
 	replayInput struct {
-		requestKey
+		RequestKey
 		ID   string `path:"id"`
 		Body *struct {
 			ID string `json:"id,omitempty" doc:"run_…, drawn by the client before its first try"`
@@ -87,12 +95,8 @@ type (
 	cancelInput struct {
 		ID string `path:"id"`
 	}
-	pageInput struct {
-		Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"20"`
-		Cursor string `query:"cursor" doc:"the nextCursor of the page before"`
-	}
 	runsInput struct {
-		pageInput
+		PageInput
 		Status   string `query:"status" enum:"queued,running,waiting,completed,failed,cancelled,skipped"`
 		Workflow string `query:"workflow"`
 		App      string `query:"app"`
@@ -100,7 +104,7 @@ type (
 	}
 	runsOutput struct{ Body apitype.List[apitype.Run] }
 	stepsInput struct {
-		pageInput
+		PageInput
 		ID string `path:"id"`
 	}
 	stepsOutput struct{ Body apitype.List[apitype.Step] }
@@ -136,7 +140,7 @@ func (a *api) startRun(ctx context.Context, in *startInput) (*startOutput, error
 }
 
 // key is the engine's form of an Idempotency-Key; nil without one.
-func (k requestKey) key(scope string, body any) *engine.RequestKey {
+func (k RequestKey) key(scope string, body any) *engine.RequestKey {
 	if k.IdempotencyKey == "" {
 		return nil
 	}
@@ -212,7 +216,7 @@ func cursor(position string) *string {
 	return &text
 }
 
-func (p pageInput) position() (string, error) {
+func (p PageInput) position() (string, error) {
 	b, err := base64.RawURLEncoding.DecodeString(p.Cursor)
 	if err != nil || len(b) > keyBytesMax {
 		return "", badCursor()
@@ -353,7 +357,7 @@ func openSteps(attempts []store.Attempt, by map[workflow.StepID][]store.Attempt,
 		delete(open, at.StepID)
 		s := apitype.Step{Name: at.Name, Number: at.Number, Kind: workflow.KindRun, Status: "retrying", Attempts: []apitype.Attempt{}}
 		for _, one := range by[at.StepID] {
-			if one.EndedAt.IsZero() {
+			if one.EndedAt.IsZero() && one.RetryAt.IsZero() {
 				s.Status = "running"
 			}
 			s.Error = errorOf(one.Error)

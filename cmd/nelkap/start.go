@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nelkap/nelkap/internal/apitype"
+	"github.com/nelkap/nelkap/internal/client"
+)
+
+// waitPerRequest is how long one request waits for a run's end: the API's most.
+const waitPerRequest = 30 * time.Second
+
+func (a *app) runCommand() *cobra.Command {
+	var request client.StartRun
+	var payload string
+	var wait bool
+	command := &cobra.Command{
+		Use: "run WORKFLOW", Short: "Start a run", Args: args(1, 1, "a workflow's name"),
+		Long:    "Starts a run, and prints its id. With --wait it waits for the run to end, prints its output, and exits with 5 if the\nrun did not complete.",
+		Example: `  nelkap run "send invoice" --payload '"o_1"' --wait`,
+	}
+	command.RunE = a.asks(func(command *cobra.Command, c *client.Client, args []string) error {
+		var err error
+		request.Workflow = args[0]
+		if request.Payload, err = a.payload(command, payload); err != nil {
+			return err
+		}
+		started, err := c.StartRun(command.Context(), request)
+		if err != nil {
+			return err
+		}
+		return a.startedRun(command.Context(), c, &started, wait)
+	})
+	flags := command.Flags()
+	flags.StringVar(&payload, "payload", "", "the payload: JSON, @FILE, or - for standard input")
+	flags.StringVar(&request.App, "app", "", "the app that has the workflow, where several have one of this name")
+	flags.StringVar(&request.Key, "key", "", "one run for each key: a second start answers the first one's run")
+	flags.BoolVar(&wait, "wait", false, "wait for the run to end")
+	return command
+}
+
+// startedRun shows a run that was started, and waits for it if that is wished.
+func (a *app) startedRun(ctx context.Context, c *client.Client, started *apitype.StartedRun, wait bool) error {
+	if !started.Created {
+		fmt.Fprintln(a.errOut, "The key has a run already; this is it.")
+	}
+	if started.PayloadDiffers {
+		fmt.Fprintln(a.errOut, "It was started with another payload.")
+	}
+	switch {
+	case wait:
+		return a.waitFor(ctx, c, started.ID)
+	case a.json:
+		return a.printJSON(started, true)
+	default:
+		fmt.Fprintln(a.out, line(started.ID))
+		return nil
+	}
+}
+
+// waitFor waits for a run's end and shows it.
+func (a *app) waitFor(ctx context.Context, c *client.Client, runID string) error {
+	if !a.json {
+		fmt.Fprintln(a.errOut, line(runID))
+	}
+	for {
+		run, err := c.Run(ctx, runID, waitPerRequest)
+		if err != nil {
+			return err
+		}
+		if !ended(&run) {
+			continue
+		}
+		if a.json {
+			err = a.printJSON(run, true)
+		} else if run.Status == "completed" && run.Output != nil {
+			err = a.printJSON(run.Output, true)
+		}
+		if err != nil {
+			return err
+		}
+		return runError(&run)
+	}
+}
+
+func ended(run *apitype.Run) bool {
+	return run.Status == "completed" || run.Status == "failed" || run.Status == "cancelled" || run.Status == "skipped"
+}
+
+// runError is the error of a run that did not complete.
+func runError(run *apitype.Run) error {
+	if run.Status == "completed" {
+		return nil
+	}
+	text := fmt.Sprintf("the run %s: see nelkap runs get %s", run.Status, run.ID)
+	if run.Error != nil {
+		text = fmt.Sprintf("the run %s with %s: %s. See nelkap runs get %s", run.Status, run.Error.Name, run.Error.Message, run.ID)
+	}
+	return &codeError{exitRunFailed, fmt.Errorf("%s", text)}
+}
+
+func (a *app) emitCommand() *cobra.Command {
+	var event client.Event
+	var payload string
+	command := &cobra.Command{
+		Use: "emit EVENT", Short: "Emit an event", Args: args(1, 1, "an event's name"),
+		Example: `  nelkap emit order.paid --payload @order.json --id o_1`,
+	}
+	command.RunE = a.asks(func(command *cobra.Command, c *client.Client, args []string) error {
+		var err error
+		event.Event = args[0]
+		if event.Payload, err = a.payload(command, payload); err != nil {
+			return err
+		}
+		emitted, err := c.Emit(command.Context(), event)
+		if err != nil {
+			return err
+		}
+		if !emitted.Created {
+			fmt.Fprintln(a.errOut, "The id has an event already; this is it.")
+		}
+		if emitted.PayloadDiffers {
+			fmt.Fprintln(a.errOut, "It was emitted with another payload.")
+		}
+		if a.json {
+			return a.printJSON(emitted, true)
+		}
+		_, err = fmt.Fprintf(a.out, "%s started %s\n", line(emitted.ID), count(emitted.Runs, "run"))
+		return err
+	})
+	command.Flags().StringVar(&payload, "payload", "", "the payload: JSON, @FILE, or - for standard input")
+	command.Flags().StringVar(&event.ID, "id", "", "any text: emitted again under the same name it is the same event")
+	return command
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

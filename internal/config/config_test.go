@@ -1,0 +1,176 @@
+package config_test
+
+import (
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+
+	"github.com/nelkap/nelkap/internal/config"
+)
+
+const (
+	signingKey = "canary-signing-key-0123456789abcdefgh"
+	apiKey     = "canary-api-key-0123456789abcdefghij"
+)
+
+// keys is an environment in which serve starts.
+var keys = []string{"NELKAP_SIGNING_KEY=" + signingKey, "NELKAP_API_KEY=" + apiKey}
+
+// finish reads a command line and an environment as a server does.
+func finish(use config.Use, line string, environ ...string) (*config.Server, error) {
+	s := &config.Server{}
+	flags := pflag.NewFlagSet("nelkap", pflag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	s.Bind(flags, use)
+	if err := flags.Parse(strings.Fields(line)); err != nil {
+		return s, err
+	}
+	return s, s.Finish(environ)
+}
+
+func TestThePageIsWhatTheTableSays(t *testing.T) {
+	got, err := os.ReadFile("../../docs/internals/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(config.Markdown(), string(got)); diff != "" {
+		t.Errorf("docs/internals/configuration.md is not what the table says: run go generate ./internal/config\n%s", diff)
+	}
+}
+
+func TestEveryFlagHasARowAndEveryRowAFlag(t *testing.T) {
+	for use, bind := range map[config.Use]func(*pflag.FlagSet){
+		config.Dev:    func(f *pflag.FlagSet) { new(config.Server).Bind(f, config.Dev) },
+		config.Serve:  func(f *pflag.FlagSet) { new(config.Server).Bind(f, config.Serve) },
+		config.Client: func(f *pflag.FlagSet) { config.BindClient(f, new(string)) },
+	} {
+		flags := pflag.NewFlagSet("nelkap", pflag.ContinueOnError)
+		bind(flags)
+		rows := map[string]bool{}
+		for _, s := range config.Table {
+			for _, u := range s.Uses {
+				if u == use && s.Flag != "" {
+					rows[s.Flag] = true
+				}
+			}
+		}
+		flags.VisitAll(func(f *pflag.Flag) {
+			if !rows[f.Name] || f.Usage == "" {
+				t.Errorf("%s: --%s has no row, or no help", use, f.Name)
+			}
+			delete(rows, f.Name)
+		})
+		for name := range rows {
+			t.Errorf("%s: the row of --%s has no flag", use, name)
+		}
+	}
+}
+
+func TestWhatIsNotGivenHasItsDefault(t *testing.T) {
+	dev, err := finish(config.Dev, "")
+	if err != nil || dev.Addr != "127.0.0.1:6355" || dev.Data != ".nelkap" || dev.Lease != config.LeaseStd || dev.Concurrency != 100 || dev.URL != "" || len(dev.Warnings) != 0 || len(dev.SigningKeys) != 0 {
+		t.Errorf("%+v, %v", dev, err)
+	}
+	serve, err := finish(config.Serve, "--store ./data --data other", keys...)
+	if err != nil || serve.Data != "data" || len(serve.SigningKeys) != 1 || !serve.Keys.Allow("Bearer "+apiKey) || serve.Keys.Allow("") {
+		t.Errorf("%+v, %v", serve, err)
+	}
+	both, err := finish(config.Serve, "--data d", append(keys, "NELKAP_SIGNING_KEY_PREVIOUS="+signingKey+"2", "NELKAP_URL=https://nelkap.example.com/")...)
+	if err != nil || both.Data != "d" || len(both.SigningKeys) != 2 || both.URL != "https://nelkap.example.com" {
+		t.Errorf("%+v, %v", both, err)
+	}
+}
+
+// Each refusal says what to do, and none shows a key.
+func TestWhatCannotBeIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		use     config.Use
+		line    string
+		environ []string
+		want    string
+	}{
+		"dev for others":            {config.Dev, "--addr 0.0.0.0:6355", nil, "127.0.0.1:PORT"},
+		"dev on every address":      {config.Dev, "--addr :6355", nil, "127.0.0.1:PORT"},
+		"dev on every IPv6 address": {config.Dev, "--addr [::]:6355", nil, "127.0.0.1:PORT"},
+		"dev in the network":        {config.Dev, "--addr 192.168.1.2:6355", nil, "127.0.0.1:PORT"},
+		"dev by another name":       {config.Dev, "--addr localhost.example.com:6355", nil, "127.0.0.1:PORT"},
+		"no port":                   {config.Dev, "--addr 127.0.0.1", nil, "127.0.0.1:6355"},
+		"a short lease":             {config.Dev, "--lease 4999ms", nil, "5s"},
+		"no call at once":           {config.Dev, "--concurrency 0", nil, "1 to 10000"},
+		"an app without a scheme":   {config.Dev, "--app localhost:3000", nil, "http://127.0.0.1:3000/api/nelkap"},
+		"no signing key":            {config.Serve, "--store d", keys[1:], "openssl rand -hex 32"},
+		"no API key":                {config.Serve, "--store d", keys[:1], "openssl rand -hex 32"},
+		"a short API key":           {config.Serve, "--store d", []string{keys[0], "NELKAP_API_KEY=canary"}, "openssl rand -hex 32"},
+		"an API key with a space":   {config.Serve, "--store d", []string{keys[0], "NELKAP_API_KEY=canary " + apiKey}, "remove it"},
+		"a short signing key":       {config.Serve, "--store d", []string{"NELKAP_SIGNING_KEY=canary", keys[1]}, "at least 32"},
+		"a broken signing key":      {config.Serve, "--store d", []string{"NELKAP_SIGNING_KEY=whsec_canary!", keys[1]}, "base64"},
+		"nowhere to keep the data":  {config.Serve, "", keys, "--store ./data"},
+		"Postgres":                  {config.Serve, "--store postgres://user:canary@db/nelkap", keys, "later version"},
+		"another database":          {config.Serve, "--store mysql://user:canary@db/nelkap", keys, "./data"},
+		"memory and a store":        {config.Serve, "--store d --memory", keys, "one of them"},
+		"a broken address":          {config.Serve, "--store d", append(keys, "NELKAP_URL=nelkap.example.com"), "https://"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := finish(c.use, c.line, c.environ...)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("got %v, want a word about %q", err, c.want)
+			}
+			if strings.Contains(err.Error(), "canary") {
+				t.Errorf("it shows a secret: %v", err)
+			}
+		})
+	}
+}
+
+func TestWhatIsOddIsSaid(t *testing.T) {
+	for name, c := range map[string]struct {
+		use     config.Use
+		line    string
+		environ []string
+		want    string
+	}{
+		"a slip":                  {config.Dev, "", []string{"NELKAP_SIGNING_KEI=canary"}, "did you mean NELKAP_SIGNING_KEY?"},
+		"a slip in a short name":  {config.Dev, "", []string{"NELKAP_ULR=canary"}, "did you mean NELKAP_URL?"},
+		"another thing":           {config.Dev, "", []string{"NELKAP_SOMETHING_ELSE_ENTIRELY=canary"}, "NELKAP_SOMETHING_ELSE_ENTIRELY is not known"},
+		"dev and another machine": {config.Dev, "", []string{"NELKAP_URL=https://nelkap.example.com"}, "not used"},
+		"serve in memory":         {config.Serve, "--memory", keys, "lost"},
+		"serve without its URL":   {config.Serve, "--store d --addr 0.0.0.0:1", keys, "NELKAP_URL"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := finish(c.use, c.line, c.environ...)
+			all := strings.Join(s.Warnings, "\n")
+			if err != nil || len(s.Warnings) != 1 || !strings.Contains(all, c.want) {
+				t.Fatalf("%v, %v", s.Warnings, err)
+			}
+			if strings.Contains(all, "canary") {
+				t.Errorf("it shows a value: %s", all)
+			}
+			if s.Dev && s.URL != "" {
+				t.Errorf("dev uses %s", s.URL)
+			}
+		})
+	}
+	if s, err := finish(config.Dev, "", "NELKAP_APP=x", "NELKAP_DEV=1", "NELKAPX=1", "PATH=/bin"); err != nil || len(s.Warnings) != 0 {
+		t.Errorf("%v, %v", s.Warnings, err)
+	}
+}
+
+func TestACommandFindsItsServer(t *testing.T) {
+	for want, c := range map[string]struct {
+		flag    string
+		environ []string
+	}{
+		"http://127.0.0.1:6355": {}, "http://a": {"", []string{"NELKAP_URL=http://a"}}, "http://b": {"http://b", []string{"NELKAP_URL=http://a"}},
+	} {
+		if got, err := config.Asking(c.flag, c.environ); err != nil || got.URL != want {
+			t.Errorf("got %v, %v, want %s", got, err, want)
+		}
+	}
+	if _, err := config.Asking("", []string{"NELKAP_API_KEY=canary\n"}); err == nil || strings.Contains(err.Error(), "canary") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,74 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/nelkap/nelkap/internal/apitype"
+)
+
+// setUpHuma sets what huma keeps for the whole process.
+var setUpHuma = sync.OnceFunc(func() {
+	huma.ValidateStrictCasing = true
+	huma.DefaultArrayNullable = false // lists are always there
+	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
+		return newHumaError(status, message, errs...)
+	}
+	huma.NewErrorWithContext = func(ctx huma.Context, status int, message string, errs ...error) huma.StatusError {
+		p := newHumaError(status, message, errs...)
+		if ctx != nil {
+			p.RequestID = requestID(ctx.Context())
+		}
+		return p
+	}
+})
+
+// unmarshal reads a described body. Users' values in it keep their bytes, so numbers are not turned into Go's, which are smaller.
+func unmarshal(data []byte, v any) error {
+	if !utf8.Valid(data) {
+		return errors.New("the body is not valid UTF-8")
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	if err := decoder.Decode(v); err != nil {
+		return err
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something follows the JSON")
+	}
+	return nil
+}
+
+// codes are the codes of refusals that huma makes.
+var codes = map[int]string{
+	http.StatusBadRequest: "bad_request", http.StatusUnprocessableEntity: "invalid", http.StatusRequestEntityTooLarge: "body_too_large",
+	http.StatusUnsupportedMediaType: "bad_content_type", http.StatusRequestTimeout: "request_timeout", http.StatusNotAcceptable: "not_acceptable",
+}
+
+// newHumaError makes the problems of requests that don't fit their description.
+func newHumaError(status int, message string, errs ...error) *apitype.Problem {
+	code := codes[status]
+	if code == "" {
+		code = "internal"
+	}
+	p := problem(status, code, message)
+	for _, err := range errs {
+		var detailer huma.ErrorDetailer
+		if errors.As(err, &detailer) {
+			d := detailer.ErrorDetail()
+			p.Errors = append(p.Errors, apitype.ProblemDetail{Location: d.Location, Message: d.Message})
+			p.Detail += ": " + d.Message + " at " + d.Location
+		} else if err != nil {
+			p.Errors = append(p.Errors, apitype.ProblemDetail{Message: err.Error()})
+			p.Detail += ": " + err.Error()
+		}
+	}
+	return p
+}

@@ -1,0 +1,144 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/nelkap/nelkap/internal/apitype"
+	"github.com/nelkap/nelkap/internal/apptest"
+	"github.com/nelkap/nelkap/internal/client"
+	"github.com/nelkap/nelkap/internal/id"
+)
+
+const mebi = 1 << 20
+
+// text is a JSON text of a number of bytes.
+func text(bytes int) string { return `"` + strings.Repeat("x", bytes-2) + `"` }
+
+func nested(depth int) string { return strings.Repeat("[", depth) + strings.Repeat("]", depth) }
+
+func TestBadRequestsAreRefusedWithWhatToDo(t *testing.T) {
+	s := start(t)
+	s.app("shop", apptest.On("echo", echo))
+	run := s.start(client.StartRun{Workflow: "echo"}).ID
+	for name, c := range map[string]struct {
+		path, body string
+		status     int
+		code       string
+	}{
+		"malformed":                   {"/v1/runs", `{"workflow":`, 400, "bad_request"},
+		"something behind":            {"/v1/runs", `{"workflow":"echo"} x`, 400, "bad_request"},
+		"two values":                  {"/v1/runs", `{"workflow":"echo"}{"workflow":"echo"}`, 400, "bad_request"},
+		"not UTF-8":                   {"/v1/runs", "{\"workflow\":\"echo\",\"payload\":\"\xff\"}", 400, "bad_request"},
+		"no body":                     {"/v1/runs", ``, 400, "bad_request"},
+		"an array":                    {"/v1/runs", `[]`, 422, "invalid"},
+		"no workflow":                 {"/v1/runs", `{}`, 422, "invalid"},
+		"an empty workflow":           {"/v1/runs", `{"workflow":""}`, 422, "invalid"},
+		"a workflow of another type":  {"/v1/runs", `{"workflow":1}`, 422, "invalid"},
+		"an unknown field":            {"/v1/runs", `{"workflow":"echo","paylod":1}`, 422, "invalid"},
+		"a field in another case":     {"/v1/runs", `{"workflow":"echo","Payload":1}`, 422, "invalid"},
+		"a long key":                  {"/v1/runs", `{"workflow":"echo","key":` + text(600) + `}`, 422, "invalid"},
+		"a negative life of the key":  {"/v1/runs", `{"workflow":"echo","key":"k","keyForMs":-1}`, 422, "invalid"},
+		"a payload too large":         {"/v1/runs", `{"workflow":"echo","payload":` + text(4*mebi+1) + `}`, 413, "payload_too_large"},
+		"a body too large":            {"/v1/runs", `{"workflow":"echo","payload":` + text(5*mebi) + `}`, 413, "body_too_large"},
+		"a payload too deep":          {"/v1/runs", `{"workflow":"echo","payload":` + nested(201) + `}`, 422, "payload_too_deep"},
+		"a payload deep past parsing": {"/v1/runs", `{"workflow":"echo","payload":` + nested(20_000) + `}`, 400, "bad_request"},
+		"replay: an unknown field":    {"/v1/runs/" + run + "/replay", `{"from":"x"}`, 422, "invalid"},
+		"replay: malformed":           {"/v1/runs/" + run + "/replay", `{`, 400, "bad_request"},
+		"event: malformed":            {"/v1/events", `{"event":`, 400, "bad_request"},
+		"event: something behind":     {"/v1/events", `{"event":"a"} x`, 400, "bad_request"},
+		"event: not UTF-8":            {"/v1/events", "{\"event\":\"a\",\"payload\":\"\xff\"}", 400, "bad_request"},
+		"event: no body":              {"/v1/events", ``, 400, "bad_request"},
+		"event: of another type":      {"/v1/events", `"a"`, 400, "bad_request"},
+		"event: no name":              {"/v1/events", `{}`, 422, "invalid"},
+		"event: an unknown field":     {"/v1/events", `{"event":"a","at":"2030-01-01T00:00:00Z"}`, 422, "invalid"},
+		"event: too large":            {"/v1/events", `{"event":"a","payload":` + text(mebi+1) + `}`, 413, "payload_too_large"},
+		"event: a body too large":     {"/v1/events", `{"event":"a","payload":` + text(9*mebi) + `}`, 413, "body_too_large"},
+		"event: too deep":             {"/v1/events", `{"event":"a","payload":` + nested(201) + `}`, 422, "payload_too_deep"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.do(raw{method: http.MethodPost, path: c.path, body: c.body, header: map[string]string{"Content-Type": "application/json"}}).problem(t, c.status, c.code)
+		})
+	}
+	for _, body := range []string{`{"workflow":"echo","payload":` + text(4*mebi) + `}`, `{"workflow":"echo","payload":` + nested(200) + `}`} {
+		decode[apitype.StartedRun](t, s.post("/v1/runs", body), http.StatusCreated)
+	}
+	decode[apitype.EmittedEvent](t, s.post("/v1/events", `{"event":"a","payload":`+text(mebi)+`}`), http.StatusOK)
+}
+
+func TestAnotherContentTypeIsRefused(t *testing.T) {
+	s := start(t)
+	s.app("shop", apptest.On("echo", echo))
+	for path, body := range map[string]string{"/v1/runs": `{"workflow":"echo"}`, "/v1/events": `{"event":"a"}`} {
+		for _, kind := range []string{"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/xml"} {
+			s.do(raw{method: http.MethodPost, path: path, body: body, header: map[string]string{"Content-Type": kind}}).problem(t, http.StatusUnsupportedMediaType, "bad_content_type")
+		}
+		if a := s.do(raw{method: http.MethodPost, path: path, body: body, header: map[string]string{"Content-Type": "application/json; charset=utf-8"}}); a.status >= 300 {
+			t.Errorf("%s with a charset: %d %s", path, a.status, a.body)
+		}
+	}
+	s.do(raw{method: http.MethodPost, path: "/v1/runs", body: "\x1f\x8b", header: map[string]string{"Content-Encoding": "gzip"}}).problem(t, http.StatusBadRequest, "bad_request")
+}
+
+func TestAMisspeltFilterIsRefused(t *testing.T) {
+	s := start(t)
+	for _, path := range []string{"/v1/runs?staus=failed", "/v1/events?name=a", "/v1/workflows?apps=x"} {
+		s.do(raw{method: http.MethodGet, path: path}).problem(t, http.StatusUnprocessableEntity, "invalid")
+	}
+}
+
+func TestAnIdempotencyKey(t *testing.T) {
+	s := start(t)
+	s.app("shop", apptest.On("echo", echo, "order.paid"))
+	send := func(path, body, key string) answer {
+		return s.do(raw{method: http.MethodPost, path: path, body: body, header: map[string]string{"Idempotency-Key": key}})
+	}
+	first := send("/v1/runs", `{"workflow":"echo","payload":{"a":1}}`, "k1")
+	run := decode[apitype.StartedRun](t, first, http.StatusCreated)
+	if first.header.Get("Idempotent-Replayed") != "" {
+		t.Error("the first is marked as replayed")
+	}
+	second := send("/v1/runs", `{"workflow":"echo","payload":{ "a":1 }}`, "k1")
+	if again := decode[apitype.StartedRun](t, second, http.StatusCreated); again.ID != run.ID || !again.Created || second.header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("%+v, %v", again, second.header)
+	}
+	send("/v1/runs", `{"workflow":"echo","payload":{"a":2}}`, "k1").problem(t, http.StatusUnprocessableEntity, "idempotency_key_reused")
+	send("/v1/runs", `{"workflow":"echo"}`, strings.Repeat("k", 513)).problem(t, http.StatusUnprocessableEntity, "invalid")
+
+	for _, body := range []string{`{"event":"order.paid"}`, `[{"event":"order.paid"},{"event":"b"}]`} {
+		one, two := send("/v1/events", body, body), send("/v1/events", body, body)
+		if one.status != http.StatusOK || one.body != two.body || two.header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("%s\n%s %v", one.body, two.body, two.header)
+		}
+	}
+	send("/v1/events", `{"event":"other"}`, `{"event":"order.paid"}`).problem(t, http.StatusUnprocessableEntity, "idempotency_key_reused")
+
+	replay := "/v1/runs/" + run.ID + "/replay"
+	one := decode[apitype.StartedRun](t, send(replay, "", "k1"), http.StatusCreated) // a key is of one path
+	if two := decode[apitype.StartedRun](t, send(replay, "", "k1"), http.StatusCreated); two.ID != one.ID || one.ID == run.ID {
+		t.Errorf("%s %s %s", run.ID, one.ID, two.ID)
+	}
+	list, err := s.Runs(t.Context(), client.RunQuery{})
+	if err != nil || len(list.Data) != 4 { // one run, two by events, one replay
+		t.Errorf("%d runs, %v", len(list.Data), err)
+	}
+}
+
+func TestARequestHasAnID(t *testing.T) {
+	s := start(t)
+	path := "/v1/runs/" + id.New(id.Run)
+	mine := s.do(raw{method: http.MethodGet, path: path, header: map[string]string{"X-Request-Id": "mine-1"}})
+	if p := mine.problem(t, http.StatusNotFound, "not_found"); p.RequestID != "mine-1" {
+		t.Errorf("%+v", p)
+	}
+	for _, bad := range []string{strings.Repeat("x", 129), "a b", "é"} {
+		a := s.do(raw{method: http.MethodGet, path: path, header: map[string]string{"X-Request-Id": bad}})
+		if p := a.problem(t, http.StatusNotFound, "not_found"); p.RequestID == bad {
+			t.Errorf("%q was taken over", bad)
+		}
+	}
+	if s.do(raw{method: http.MethodGet, path: "/healthz"}).header.Get("X-Request-Id") == "" {
+		t.Error("an answer that is no problem has none")
+	}
+}
