@@ -35,7 +35,7 @@ absent  = @printf '\n== %s: nothing here yet\n' '$(1)'
 # $(call each,folders,command): the command in each folder; the first failure stops.
 each    = @for d in $(1); do [ "$$d" = . ] || echo "-- $$d"; (cd "$$d" && $(2)); done
 
-.PHONY: help test quick build demo bench fmt generate clean \
+.PHONY: help test quick build pack demo bench fmt generate clean \
   fmt-check lint rules tidy-check generate-check \
   test-go test-sdk-go test-sdk-typescript test-sim test-e2e test-examples
 
@@ -145,8 +145,12 @@ build:
 	$(call absent,build)
 endif
 
+pack: sdk/typescript/$(INSTALLED) ## bin/nelkap.tgz, the TypeScript SDK as npm would publish it
+	@mkdir -p bin && cd sdk/typescript && npm run --silent build && npm pack --silent --pack-destination ../../bin >/dev/null
+	@mv bin/nelkap-*.tgz bin/nelkap.tgz && echo 'built bin/nelkap.tgz'
+
 demo: build ## runs a workflow, kills the app in the middle of it, and shows it going on
-	$(if $(wildcard examples/demo),@go run ./examples/demo,$(call absent,demo))
+	$(if $(wildcard examples/demo),@cd examples/demo && go run .,$(call absent,demo))
 
 bench: build ## prints the figures of docs/internals/benchmarks.md
 	$(if $(wildcard bench/go.mod),@cd bench && go run .,$(call absent,bench))

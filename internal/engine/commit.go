@@ -56,28 +56,34 @@ func (c *committer) full() bool {
 // commit waits until the change is durable, or refused: never less, for whoever asked may be gone, but what is written must be acted
 // upon. A store that can't commit is waited for commitMax at most.
 func (c *committer) commit(change store.Change) (store.Result, error) {
-	p, err := c.submit(change)
-	if err != nil {
-		return store.Result{}, err
-	}
+	p := newPending(change)
+	c.submit(p)
 	return p.wait()
 }
 
-// submit puts a change in line.
-func (c *committer) submit(change store.Change) (*pending, error) {
-	p := &pending{change: change, since: time.Now(), done: make(chan struct{})}
-	c.mu.Lock()
-	if c.closed {
-		c.mu.Unlock()
-		return nil, ErrStopping
+func newPending(change store.Change) *pending {
+	return &pending{change: change, since: time.Now(), done: make(chan struct{})}
+}
+
+// submit puts changes in line. Once the committer is closed they are given back with ErrStopping.
+func (c *committer) submit(line ...*pending) {
+	if len(line) == 0 {
+		return
 	}
-	c.waiting = append(c.waiting, p)
+	c.mu.Lock()
+	closed := c.closed
+	if !closed {
+		c.waiting = append(c.waiting, line...)
+	}
 	c.mu.Unlock()
+	if closed {
+		c.giveBack(line, ErrStopping)
+		return
+	}
 	select {
 	case c.wake <- struct{}{}:
 	default:
 	}
-	return p, nil
 }
 
 func (p *pending) wait() (store.Result, error) {

@@ -64,10 +64,12 @@ func (e *Engine) admitStored(ctx context.Context, f workflow.Fence) (*live, work
 // Save commits what processes save: each save with an outcome of its own (N3).
 func (e *Engine) Save(ctx context.Context, saves wire.Saves) wire.SavesAnswer {
 	answer := wire.SavesAnswer{Saves: make([]wire.SaveOutcome, len(saves.Saves))}
+	attempts := make([]*attempt, len(saves.Saves))
+	var line []*pending
 	var group sync.WaitGroup
 	for i, save := range saves.Saves {
-		if p := e.trySave(saves.Process, saves.Manifest, save); p != nil {
-			group.Go(func() { answer.Saves[i] = e.finishSave(ctx, saves.Process, save, p) })
+		if attempts[i] = e.trySave(saves.Process, saves.Manifest, save); attempts[i] != nil {
+			line = append(line, attempts[i].pending)
 			continue
 		}
 		group.Go(func() {
@@ -75,21 +77,26 @@ func (e *Engine) Save(ctx context.Context, saves wire.Saves) wire.SavesAnswer {
 			e.heard(saves.Process, save.Call)
 		})
 	}
+	e.committer.submit(line...) // at once, so that they share a commit
+	for i, a := range attempts {
+		if a != nil {
+			answer.Saves[i] = e.finishSave(ctx, saves.Process, saves.Saves[i], a)
+		}
+	}
 	group.Wait()
 	answer.Time = wire.At(e.now())
 	return answer
 }
 
-// attempt is a save in line for its commit.
+// attempt is a save on its way to its commit.
 type attempt struct {
 	live    *live
-	op      store.SaveSteps
 	items   []itemPlan
 	pending *pending
 }
 
-// trySave puts a save of a known call in line without reading anything: the way that nearly every save takes. It gives nil
-// where the call must be looked up first.
+// trySave makes the change of a save of a known call without reading anything: the way that nearly every save takes. It gives
+// nil where the call must be looked up first.
 func (e *Engine) trySave(processID, manifest string, save wire.Save) *attempt {
 	e.mu.Lock()
 	l := e.live[save.Call]
@@ -105,11 +112,7 @@ func (e *Engine) trySave(processID, manifest string, save wire.Save) *attempt {
 	if detail != "" {
 		return nil
 	}
-	p, err := e.committer.submit(store.Change{op})
-	if err != nil {
-		return nil
-	}
-	return &attempt{live: l, op: op, items: items, pending: p}
+	return &attempt{live: l, items: items, pending: newPending(store.Change{op})}
 }
 
 // finishSave waits for a save's commit; where the run had changed, it starts anew.
