@@ -1,0 +1,28 @@
+/** Why a run stops: an error's name, and a message that says what to do. */
+export interface Problem {
+  readonly name: string;
+  readonly message: string;
+}
+
+export function tooManySteps(limit: number): Problem {
+  return {
+    name: 'TooManyStepsError',
+    message: `The run has more than ${limit} steps: start other runs for parts of the work.`,
+  };
+}
+
+export function otherKind(step: string, kind: string): Problem {
+  return {
+    name: 'StepKindError',
+    message: `The step '${step}' was saved as another kind of step (${kind}): give the new step a name of its own.`,
+  };
+}
+
+export function sameName(step: string): Problem {
+  return {
+    name: 'StepNameError',
+    message:
+      `Two steps are named '${step}' at the same time, and one started after waiting for something that is no step, ` +
+      'so their order may differ on the next call: give each a name of its own, such as one with an id in it.',
+  };
+}

@@ -1,0 +1,73 @@
+type Unit =
+  | 'ms'
+  | 's'
+  | 'm'
+  | 'h'
+  | 'd'
+  | 'w'
+  | ' second'
+  | ' seconds'
+  | ' minute'
+  | ' minutes'
+  | ' hour'
+  | ' hours'
+  | ' day'
+  | ' days'
+  | ' week'
+  | ' weeks';
+
+/** Milliseconds, `'5m'`, `'3 days'`, or `{ days: 3, hours: 12 }`. A week has 7 days, a day 24 hours. */
+export type Duration =
+  | number
+  | `${number}${Unit}`
+  | {
+      weeks?: number;
+      days?: number;
+      hours?: number;
+      minutes?: number;
+      seconds?: number;
+      milliseconds?: number;
+    };
+
+const millisecondsPer: ReadonlyMap<string, number> = new Map([
+  ['ms', 1],
+  ['millisecond', 1],
+  ['s', 1_000],
+  ['second', 1_000],
+  ['m', 60_000],
+  ['minute', 60_000],
+  ['h', 3_600_000],
+  ['hour', 3_600_000],
+  ['d', 86_400_000],
+  ['day', 86_400_000],
+  ['w', 604_800_000],
+  ['week', 604_800_000],
+]);
+
+/** Whole milliseconds. Throws a RangeError that names `what` for anything that is no duration, or is negative. */
+export function milliseconds(duration: Duration, what: string): number {
+  const ms = Math.round(parse(duration));
+  if (Number.isSafeInteger(ms) && ms >= 0) return ms;
+  throw new RangeError(
+    `${what} is no duration: give milliseconds, a text such as '5m' or '3 days', or { hours: 12 }`,
+  );
+}
+
+function parse(duration: Duration): number {
+  if (typeof duration === 'number') return duration;
+  if (typeof duration === 'string') {
+    const [, count, unit] =
+      /^(\d+(?:\.\d+)?) ?([a-z]+?)s?$/.exec(duration.replace(/ms$/, ' millisecond')) ?? [];
+    return Number(count) * unitOf(unit === '' || unit === undefined ? 's' : unit);
+  }
+  if (typeof duration !== 'object' || duration === null) return Number.NaN;
+  let sum = 0;
+  for (const [unit, count] of Object.entries(duration)) {
+    if (count !== undefined) sum += count * unitOf(unit.replace(/s$/, ''));
+  }
+  return sum;
+}
+
+function unitOf(name: string): number {
+  return millisecondsPer.get(name) ?? Number.NaN;
+}

@@ -1,0 +1,246 @@
+import { serveWeb } from './adapters/web.js';
+import type { Duration } from './duration.js';
+import type { Emitted, EventName, NewEvent } from './event.js';
+import type { Args, ResultOptions, Run, RunHandle, RunOptions, SavedHandle } from './run.js';
+import type { Call } from './shell/call.js';
+import {
+  asWorkflow,
+  checkName,
+  checkRetries,
+  define,
+  definitionOf,
+  optionalMs,
+  outside,
+  refuseOthers,
+} from './shell/definition.js';
+import { exchange } from './shell/http.js';
+import { shared } from './shell/process.js';
+import { getRun, waitForResult } from './shell/result.js';
+import type { Scope } from './shell/scope.js';
+import { addressFor, persist, type Sender, sendEvents, sendRun, type Started } from './shell/send.js';
+import { Server } from './shell/serve.js';
+import { type NelkapOptions, Settings } from './shell/settings.js';
+import type { Step, StepContext, StepOptions } from './step.js';
+import type { DefineWorkflow, InputOf, OutputOf, Workflow } from './workflow.js';
+
+export type { NelkapOptions } from './shell/settings.js';
+
+export interface HandlerOptions {
+  workflows: readonly Workflow[];
+  /** The host's time limit for one request: the call yields in time and is called again. */
+  maxDuration?: Duration;
+}
+
+export type Handler = (request: Request) => Promise<Response>;
+
+/** What a client and those bound to its runs and steps share. */
+interface Core {
+  readonly settings: Settings;
+  /** Calls under way, and no others. */
+  readonly calls: Set<Call>;
+  isStopping: boolean;
+}
+
+const cores: WeakMap<Nelkap, Core> = new WeakMap();
+const REQUEST_LIMIT_MS = 30_000;
+
+/** A client. Reads its environment when it is used, not when it is made. Its members may be taken off it. */
+export class Nelkap {
+  readonly step: Step;
+  /**
+   * Declares a workflow: a name or options, then its function, which is given the payload and a context. The function
+   * may be played several times for one run, so work that leaves a mark belongs in its steps.
+   */
+  readonly workflow: DefineWorkflow;
+  /** A workflow that lives elsewhere: another app, another language, or further down the same file. */
+  readonly ref: <W extends Workflow = Workflow<unknown, unknown>>(
+    name: string,
+    options?: { app?: string },
+  ) => Workflow<InputOf<W>, OutputOf<W>>;
+  /**
+   * Starts a run. When the promise resolves, the run is on disk. In a step, a repeat of the step finds the same run;
+   * outside steps in a workflow it starts one every time the code runs, and says so.
+   */
+  readonly run: <Input, Output>(
+    workflow: Workflow<Input, Output>,
+    ...args: Args<Input, RunOptions>
+  ) => Promise<RunHandle<Output>>;
+  /** Emits an event, or several in one request. When the promise resolves, they are on disk. As `run`, it belongs in a step. */
+  readonly emit: {
+    (events: readonly NewEvent[]): Promise<Emitted[]>;
+    // The usual form comes last: TypeScript 7 reports the last overload's error only.
+    <Name extends EventName>(event: NewEvent<Name>): Promise<Emitted>;
+  };
+  /** A run as it is now. */
+  readonly get: (runId: string) => Promise<Run>;
+  /** The output of a run that an earlier step started; throws as `RunHandle.result` does. */
+  readonly result: <Output = unknown>(
+    run: string | SavedHandle,
+    workflow?: Workflow<any, Output>,
+    options?: ResultOptions,
+  ) => Promise<Output>;
+  /** Asks for a run's end. Steps that run may still be saved; no step starts any more. */
+  readonly cancel: (runId: string) => Promise<Run>;
+  /** Starts a new run of the same workflow and payload, in which every step runs again. */
+  readonly replay: (runId: string) => Promise<RunHandle>;
+  /** The handler for hosts of web-standard requests; others have theirs in `nelkap/node` and `nelkap/express`. */
+  readonly handler: (options: HandlerOptions) => Handler;
+  /**
+   * For deploys: starts no body, finishes and saves the running ones, and has the server call again. Resolves when no
+   * call of this client is left; may be called twice.
+   */
+  readonly stop: () => Promise<void>;
+
+  constructor(options: NelkapOptions = {}) {
+    const core: Core = { settings: new Settings(options), calls: new Set(), isStopping: false };
+    const members = membersOf(core, () => shared().context?.getStore());
+    cores.set(this, core);
+    this.step = members.step;
+    this.workflow = members.workflow;
+    this.ref = members.ref;
+    this.run = members.run;
+    this.emit = members.emit;
+    this.get = members.get;
+    this.result = members.result;
+    this.cancel = members.cancel;
+    this.replay = members.replay;
+    this.handler = members.handler;
+    this.stop = members.stop;
+  }
+}
+
+type Members = { -readonly [K in keyof Nelkap]: Nelkap[K] };
+
+/** A client bound to a run or a step: it needs no AsyncLocalStorage (K2). */
+function bind(core: Core, scope: Scope): Nelkap {
+  const bound = Object.assign(
+    Object.create(Nelkap.prototype),
+    membersOf(core, () => scope),
+  ) as Nelkap;
+  cores.set(bound, core);
+  return bound;
+}
+
+/** What an adapter serves. @internal */
+export function serverOf(nelkap: Nelkap, options: HandlerOptions): Server {
+  const core = cores.get(nelkap);
+  if (core === undefined) throw new TypeError('nelkap is no client: give one made with new Nelkap(…)');
+  return new Server({
+    settings: core.settings,
+    options,
+    bind: (scope) => bind(core, scope),
+    calls: core.calls,
+    isStopping: () => core.isStopping,
+  });
+}
+
+function membersOf(core: Core, locate: () => Scope | undefined): Members {
+  const { settings } = core;
+  const sender = (): Sender => ({ settings, scope: locate() });
+  const members: Members = {
+    step: { run: (...args: unknown[]) => runStep(locate(), args) } as Step,
+    workflow: ((options: string, fn: unknown) =>
+      asWorkflow(define(options, fn, () => settings.app))) as DefineWorkflow,
+    ref: (name, options) => asWorkflow({ name: checkName(name, 'a workflow'), app: () => options?.app }),
+    run: async (workflow, ...[payload, options]) =>
+      handle(sender(), await sendRun(sender(), definitionOf(workflow), payload, options)),
+    emit: ((events: NewEvent) => sendEvents(sender(), events)) as Nelkap['emit'],
+    get: async (runId) => getRun(addressFor(sender()), checkId(runId), 0),
+    result: async (run, _workflow, options) =>
+      result(sender(), checkId(typeof run === 'string' ? run : run?.id), options),
+    cancel: async (runId) => (await act(sender(), runId, 'cancel')) as Run,
+    replay: async (runId) =>
+      handle(sender(), { ...((await act(sender(), runId, 'replay')) as Started), created: true }),
+    handler: (options) => {
+      const server = serverOf(bound(), options);
+      return (request) => serveWeb(server, request);
+    },
+    stop: () => stop(core),
+  };
+  const bound = (): Nelkap => {
+    const client = Object.create(Nelkap.prototype) as Nelkap;
+    cores.set(client, core);
+    return client;
+  };
+  return members;
+}
+
+/** `step.run(name, fn)` or `step.run(name, options, fn)`. */
+function runStep(scope: Scope | undefined, args: readonly unknown[]): Promise<unknown> {
+  try {
+    return startStep(scope, args);
+  } catch (error) {
+    const refused = Promise.reject(error);
+    // Awaited later or never, it must not end the process (D6).
+    refused.catch(() => {});
+    return refused;
+  }
+}
+
+function startStep(scope: Scope | undefined, args: readonly unknown[]): Promise<unknown> {
+  const name = checkName(args[0], 'a step');
+  if (scope === undefined) throw outside(`step.run('${name}')`);
+  if (scope.kind === 'step') {
+    throw new TypeError(
+      `step '${name}' was started in step '${scope.name}': steps can't hold steps, start it beside`,
+    );
+  }
+  const fn = args.length > 2 ? args[2] : args[1];
+  const options = (args.length > 2 ? args[1] : undefined) as StepOptions | undefined;
+  if (typeof fn !== 'function') throw new TypeError(`step '${name}' needs its function as the last argument`);
+  refuseOthers(options, ['retries', 'timeout'], `step '${name}'`);
+  return scope.call.step({
+    name,
+    retries: checkRetries(options?.retries, `retries of step '${name}'`),
+    timeoutMs: optionalMs(options?.timeout, `timeout of step '${name}'`),
+    fn: fn as (context: StepContext) => unknown,
+  });
+}
+
+function checkId(id: unknown): string {
+  if (typeof id === 'string' && id !== '') return id;
+  throw new TypeError('a run is named by its id: give run.id, or what nelkap.run gave');
+}
+
+async function act(sender: Sender, runId: string, verb: 'cancel' | 'replay'): Promise<unknown> {
+  const path = `/v1/runs/${encodeURIComponent(checkId(runId))}/${verb}`;
+  const request = { method: 'POST', path, body: '{}', limitMs: REQUEST_LIMIT_MS } as const;
+  const send = (): Promise<unknown> => exchange(addressFor(sender), shared().clock, request);
+  // A second cancellation changes nothing; a second replay would be a second run.
+  return verb === 'cancel' ? persist(undefined, send) : send();
+}
+
+function handle<Output>(sender: Sender, started: Started): RunHandle<Output> {
+  const { id, workflow, created } = started;
+  return {
+    id,
+    workflow,
+    created,
+    ...(started.payloadDiffers === true && { payloadDiffers: true }),
+    result: (options) => result<Output>(sender, id, options),
+    toJSON: () => ({ id, workflow, created }),
+  };
+}
+
+async function result<Output>(sender: Sender, runId: string, options?: ResultOptions): Promise<Output> {
+  const { scope, settings } = sender;
+  if (scope !== undefined && !scope.call.isOver) {
+    const where = `workflow '${scope.call.message.run.workflow}'`;
+    settings.log.warn(`result() of run ${runId} in ${where} holds the call open until that run ends`, {
+      run: runId,
+    });
+  }
+  return (await waitForResult(addressFor(sender), runId, options)) as Output;
+}
+
+async function stop(core: Core): Promise<void> {
+  core.isStopping = true;
+  const ends = Array.from(core.calls, (call) => {
+    call.hurry('stopping');
+    return call.ended;
+  });
+  await Promise.all(ends);
+}
+
+/** The default client. */
+export const nelkap: Nelkap = new Nelkap();

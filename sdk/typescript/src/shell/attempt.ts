@@ -1,0 +1,110 @@
+import type { Settled } from '../core/effect.js';
+import type { StepName } from '../core/message.js';
+import { encodeError } from '../core/thrown.js';
+import { encode } from '../core/value.js';
+import { isFinal, ResultError, TimeoutError } from '../errors.js';
+import { withFields } from '../log.js';
+import type { Nelkap } from '../nelkap.js';
+import type { StepContext } from '../step.js';
+import type { AskedStep, Call } from './call.js';
+import { shared } from './process.js';
+import { retryAfterMs } from './retry-after.js';
+import { type Scope, type StepScope, stepScope } from './scope.js';
+
+type Outcome = Settled extends infer Each
+  ? Each extends unknown
+    ? Omit<Each, 'id' | 'attempt'>
+    : never
+  : never;
+
+export interface AttemptOptions {
+  call: Call;
+  step: StepName;
+  tries: number;
+  asked: AskedStep;
+  /** The step's idempotency key (S8). */
+  key: Promise<string>;
+  bind: (scope: Scope) => Nelkap;
+  within: <T>(scope: Scope, fn: () => T) => T;
+  /** Called once, with how the attempt went. */
+  settle: (outcome: Outcome) => void;
+}
+
+/** A running attempt of a step. */
+export interface Attempt {
+  abort(reason: Error): void;
+  /** The call is over: nobody waits for the attempt any more. */
+  forget(): void;
+}
+
+/** Runs a step's function once. A timeout settles the attempt at once; the function can't be stopped (S6). */
+export function attempt(options: AttemptOptions): Attempt {
+  const { call, step, asked } = options;
+  const process = shared();
+  const controller = new AbortController();
+  const scope = stepScope(call, step.name, step.number, controller.signal);
+  const startedAt = instant();
+  const settle = (how: () => Omit<Outcome, 'startedAt' | 'endedAt'>): void => {
+    if (scope.closed) return;
+    scope.closed = true;
+    forget();
+    options.settle({ ...how(), startedAt, endedAt: instant() } as Outcome);
+  };
+  let isCounted = true;
+  const forget = (): void => {
+    cancel();
+    if (isCounted) process.bodies -= 1;
+    isCounted = false;
+  };
+  const timeOut = (): void => {
+    scope.abandoned = true;
+    const error = new TimeoutError(
+      `step '${step.name}' took longer than its timeout of ${asked.timeoutMs} ms`,
+    );
+    settle(() => threw(error, scope));
+    controller.abort(error);
+  };
+  const cancel = asked.timeoutMs === undefined ? () => {} : process.clock.after(asked.timeoutMs, timeOut);
+  process.bodies += 1;
+  body(options, scope).then(
+    (value) => settle(() => returned(value, scope)),
+    (error) => settle(() => threw(error, scope)),
+  );
+  return { abort: (reason) => controller.abort(reason), forget };
+}
+
+async function body(options: AttemptOptions, scope: StepScope): Promise<unknown> {
+  const { call, step, tries, asked, key, bind, within } = options;
+  const context: StepContext = {
+    idempotencyKey: await key,
+    attempt: tries,
+    signal: scope.signal,
+    log: withFields(call.log, { step: step.name, attempt: tries }),
+    nelkap: bind(scope),
+  };
+  // Aborted while the key was made: no body starts any more (H7). What an aborted body throws is no failure.
+  if (scope.signal.aborted) throw scope.signal.reason;
+  return within(scope, () => asked.fn(context));
+}
+
+/** A result that JSON can't hold fails the step, without another attempt: its function ran (S3). */
+function returned(value: unknown, scope: StepScope): Omit<Outcome, 'startedAt' | 'endedAt'> {
+  if (scope.poison !== undefined) return threw(scope.poison, scope);
+  try {
+    return { on: 'returned', output: encode(value, 'result') } as Outcome;
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    const message = `The step '${scope.name}' ran, but its result can't be saved: ${why}`;
+    return threw(new ResultError(message, { cause: error }), scope);
+  }
+}
+
+function threw(thrown: unknown, scope: StepScope): Omit<Outcome, 'startedAt' | 'endedAt'> {
+  const error = scope.poison ?? thrown;
+  const retriable = !isFinal(error);
+  return { on: 'threw', error: encodeError(error), retriable, retryAfterMs: retryAfterMs(error) } as Outcome;
+}
+
+function instant(): string {
+  return new Date(shared().clock.now()).toISOString();
+}

@@ -1,0 +1,394 @@
+import type { Effect, Input } from '../core/effect.js';
+import type {
+  CallMessage,
+  EndMessage,
+  Entry,
+  Fence,
+  News,
+  Save,
+  SaveOutcome,
+  StepName,
+} from '../core/message.js';
+import { Playing } from '../core/playing.js';
+import { stringify } from '../core/text.js';
+import { encodeError, stepError } from '../core/thrown.js';
+import { encode } from '../core/value.js';
+import { isFinal, isStepError, NelkapError } from '../errors.js';
+import type { Log } from '../log.js';
+import type { Nelkap } from '../nelkap.js';
+import type { StepContext } from '../step.js';
+import type { WorkflowContext } from '../workflow.js';
+import { type Attempt, attempt } from './attempt.js';
+import { type Definition, RETRIES_DEFAULT } from './definition.js';
+import type { Destination } from './destination.js';
+import { idempotencyKey } from './key.js';
+import { pause, pauseMs } from './pause.js';
+import { payloadFor } from './payload.js';
+import { retryAfterMs } from './retry-after.js';
+import { macrotask, randomHex, shared } from './process.js';
+import type { RunScope, Scope } from './scope.js';
+
+/** What a call's connection is to be answered: a text of ours, a failure that counts as a cut, or nothing more. */
+export type CallAnswer = { is: 'answer'; text: string } | { is: 'cut' } | { is: 'none' };
+
+/** What a call is given by the handler. */
+export interface CallOptions {
+  readonly message: CallMessage;
+  readonly definition: Definition;
+  readonly manifest: string;
+  readonly destination: Destination;
+  readonly log: Log;
+  /** The client, bound to a scope (K2). */
+  readonly bind: (scope: Scope) => Nelkap;
+  /** The host's time limit, less what an answer takes. */
+  readonly yieldAfterMs: number | undefined;
+  readonly onOver: (call: Call) => void;
+}
+
+export interface AskedStep {
+  name: string;
+  retries: number | undefined;
+  timeoutMs: number | undefined;
+  fn: (context: StepContext) => unknown;
+}
+
+interface Waiting extends AskedStep {
+  resolve: (value: unknown) => void;
+  reject: (error: unknown) => void;
+}
+
+/** How often a page of saved steps is asked for: its failure is a cut (H5), so trying a while is cheaper. */
+const READ_TRIES_MAX = 6;
+
+/**
+ * Carries out what a playing decides: runs the user's functions, keeps their promises, timers and signals. When the
+ * playing is over it lets go of everything: promises of steps stay pending for ever (H7), and nothing refers to them.
+ */
+export class Call {
+  readonly fence: Fence;
+  readonly manifest: string;
+  readonly heartbeatMs: number;
+  readonly since: number;
+  readonly message: CallMessage;
+  readonly destination: Destination;
+  readonly log: Log;
+  readonly answer: Promise<CallAnswer>;
+  /** Settles when the answer was delivered, the end accepted, or the call is over otherwise. */
+  readonly ended: Promise<void>;
+  /** A newer call has begun, or the run has ended: what its code still does must leave no mark. */
+  isSuperseded = false;
+  private readonly playing: Playing;
+  private readonly options: CallOptions;
+  private readonly scope: RunScope;
+  private readonly controller = new AbortController();
+  private readonly waiting = new Map<number, Waiting>();
+  private readonly attempts = new Set<Attempt>();
+  private readonly timers = new Set<() => void>();
+  private readonly inputs: Input[] = [];
+  private keyTurn: Promise<unknown> = Promise.resolve();
+  private asked = 0;
+  private isApplying = false;
+  private isBroken = false;
+  private isKept = false;
+  private isLost = false;
+  private hasBegun = false;
+  private hasAnswered = false;
+  private failingSince: number | undefined;
+  private payload: { value: unknown } | { error: unknown } | undefined;
+  private settleAnswer: (answer: CallAnswer) => void = () => {};
+  private settleEnded: () => void = () => {};
+
+  constructor(options: CallOptions) {
+    this.options = options;
+    this.message = options.message;
+    this.destination = options.destination;
+    this.manifest = options.manifest;
+    this.log = options.log;
+    this.heartbeatMs = options.message.call.heartbeatMs;
+    this.since = shared().clock.now();
+    const retries = options.definition.retries ?? RETRIES_DEFAULT;
+    this.playing = new Playing(options.message, {
+      nonce: randomHex(16),
+      manifest: options.manifest,
+      retries,
+    });
+    this.fence = this.playing.fence;
+    this.scope = { kind: 'run', call: this };
+    this.answer = new Promise((resolve) => (this.settleAnswer = resolve));
+    this.ended = new Promise((resolve) => (this.settleEnded = resolve));
+  }
+
+  get isOver(): boolean {
+    return this.isBroken || this.playing.isOver;
+  }
+
+  /** Begins. The payload is checked first, so that the code's first turn begins with its first line. */
+  async start(late: boolean, isConnected: () => boolean): Promise<void> {
+    this.payload = await payloadFor(this.options.definition, this.message.run.payload);
+    this.hasBegun = true;
+    this.destination.add(this);
+    const { yieldAfterMs } = this.options;
+    if (yieldAfterMs !== undefined) this.after(yieldAfterMs, () => this.hurry('time'));
+    if (!isConnected()) this.isLost = true;
+    if (this.isLost) this.destination.urge(this);
+    this.apply({ on: 'start', late, connected: isConnected() });
+  }
+
+  // What happens to a call from outside.
+
+  /** Its connection is gone. An answer on its way then comes through the API (C10). */
+  disconnected(): void {
+    if (this.isOver) return;
+    this.isLost = true;
+    // Before it has begun there is nothing to name; the beginning does it.
+    if (this.hasBegun) this.destination.urge(this);
+    this.apply({ on: 'disconnected' });
+    if (this.hasAnswered && !this.isKept) this.undelivered();
+  }
+
+  private undelivered(): void {
+    this.isKept = true;
+    this.apply({ on: 'undelivered' });
+  }
+
+  /** Its answer was handed over. */
+  delivered(): void {
+    this.settleEnded();
+    if (!this.isKept) this.apply({ on: 'delivered' });
+  }
+
+  endAccepted(): void {
+    this.apply({ on: 'delivered' });
+  }
+
+  hurry(why: 'stopping' | 'time'): void {
+    this.apply({ on: 'hurry', why });
+  }
+
+  news(news: News): void {
+    this.apply({ on: 'news', status: news.status, ending: news.ending ?? null });
+  }
+
+  nextSave(): Save | null {
+    return this.playing.nextSave();
+  }
+
+  saved(outcome: SaveOutcome): void {
+    if (this.failingSince !== undefined && !this.isLost) this.destination.calm(this);
+    this.failingSince = undefined;
+    this.apply({ on: 'saved', outcome });
+  }
+
+  unsent(): void {
+    const now = shared().clock.now();
+    this.failingSince ??= now;
+    this.apply({ on: 'unsent', ms: now - this.failingSince });
+  }
+
+  /** The code asks for a step. The promise stays pending when the call is over first. */
+  step(step: AskedStep): Promise<unknown> {
+    const id = this.asked++;
+    const result = new Promise((resolve, reject) => {
+      if (!this.isOver) this.waiting.set(id, { ...step, resolve, reject });
+    });
+    // Awaited later or never, its rejection must not end the process (D6).
+    result.catch(() => {});
+    const retries = step.retries ?? this.options.definition.retries ?? RETRIES_DEFAULT;
+    this.apply({ on: 'asked', id, name: step.name, retries });
+    return result;
+  }
+
+  /** Whatever code is in the call's hands when something of ours fails: the server takes it for a cut. */
+  private broken(error: unknown): void {
+    this.isBroken = true;
+    this.log.error('the SDK failed while playing a run', { error });
+    this.settleAnswer({ is: 'cut' });
+    this.forget();
+  }
+
+  private apply(input: Input): void {
+    this.inputs.push(input);
+    // Effects of one input are carried out before the next; what they bring about waits its turn.
+    if (this.isApplying || this.isBroken) return;
+    this.isApplying = true;
+    try {
+      for (let next = this.inputs.shift(); next !== undefined; next = this.inputs.shift()) {
+        for (const effect of this.playing.apply(next)) this.carryOut(effect);
+      }
+    } catch (error) {
+      this.broken(error);
+    } finally {
+      this.isApplying = false;
+    }
+  }
+
+  private carryOut(effect: Effect): void {
+    switch (effect.do) {
+      case 'play':
+        return void this.play();
+      case 'rest':
+        return void macrotask(() => this.apply({ on: 'rested' }));
+      case 'fetch':
+        return void this.read(effect.after);
+      case 'body':
+        return this.body(effect);
+      case 'save':
+        return effect.pause ? this.destination.saveAgain(this) : this.destination.save(this);
+      case 'release':
+        return this.release(effect.id, effect.entry);
+      case 'pause':
+        return this.after(effect.ms, () =>
+          this.apply({ on: 'due', name: effect.name, number: effect.number }),
+        );
+      case 'abort':
+        return this.abort(effect.why);
+      case 'allow':
+        return this.after(effect.ms, () => this.apply({ on: 'allowance over' }));
+      case 'answer':
+        return this.answered(effect.message, effect.keep);
+      case 'end':
+        this.isKept = true;
+        this.settleAnswer({ is: 'none' });
+        return this.destination.end(this, effect.message);
+      case 'cut':
+        return this.settleAnswer({ is: 'cut' });
+      case 'over':
+        return this.forget();
+    }
+  }
+
+  private after(ms: number, then: () => void): void {
+    const cancel = shared().clock.after(ms, () => {
+      this.timers.delete(cancel);
+      then();
+    });
+    this.timers.add(cancel);
+  }
+
+  private answered(message: EndMessage, keep: boolean): void {
+    this.hasAnswered = true;
+    this.settleAnswer({ is: 'answer', text: stringify(message) });
+    if (!keep) return;
+    this.isKept = true;
+    this.destination.end(this, message);
+  }
+
+  private abort(why: 'over' | 'superseded' | 'cancelled' | 'timedOut'): void {
+    const reason = abortError(why);
+    if (why === 'superseded') this.isSuperseded = true;
+    if (why !== 'over') this.controller.abort(reason);
+    for (const each of this.attempts) each.abort(reason);
+  }
+
+  private forget(): void {
+    for (const cancel of this.timers) cancel();
+    this.timers.clear();
+    this.waiting.clear();
+    for (const each of this.attempts) each.forget();
+    this.attempts.clear();
+    this.settleAnswer({ is: 'none' });
+    this.destination.remove(this);
+    this.settleEnded();
+    this.options.onOver(this);
+  }
+
+  // The user's code.
+
+  private async play(): Promise<void> {
+    const payload = this.payload;
+    this.payload = undefined;
+    try {
+      if (payload === undefined || 'error' in payload) throw payload?.error;
+      const { fn } = this.options.definition;
+      const output = await this.within(this.scope, () => fn?.(payload.value, this.context()));
+      this.apply({ on: 'completed', output: encode(output, 'output') });
+    } catch (error) {
+      const retriable = !isFinal(error) && !isStepError(error);
+      this.apply({ on: 'failed', error: encodeError(error), retriable, retryAfterMs: retryAfterMs(error) });
+    }
+  }
+
+  private within<T>(scope: Scope, fn: () => T): T {
+    const { context } = shared();
+    return context === undefined ? fn() : context.run(scope, fn);
+  }
+
+  private context(): WorkflowContext {
+    const { id, workflow, app, key, replayOf, createdAt, attempt: tries, event } = this.message.run;
+    const nelkap = this.options.bind(this.scope);
+    return {
+      run: { id, workflow, app, key, replayOf, createdAt, attempt: tries },
+      event: event === null ? null : { ...event, payload: event.payload },
+      signal: this.controller.signal,
+      log: this.log,
+      nelkap,
+      step: nelkap.step,
+    };
+  }
+
+  private body({ id, name, number, attempt: tries }: Effect & { do: 'body' }): void {
+    const asked = this.waiting.get(id);
+    if (asked === undefined) return;
+    const running = attempt({
+      call: this,
+      step: { name, number },
+      tries,
+      asked,
+      key: this.keyOf({ name, number }),
+      bind: this.options.bind,
+      within: (scope, fn) => this.within(scope, fn),
+      settle: (outcome) => {
+        this.attempts.delete(running);
+        this.apply({ ...outcome, id, attempt: tries });
+      },
+    });
+    this.attempts.add(running);
+  }
+
+  /** Keys are made side by side and given in the order of the asking, so that bodies start in that order. */
+  private keyOf(step: StepName): Promise<string> {
+    const key = idempotencyKey(this.message.run, step);
+    const turn = this.keyTurn.then(() => key);
+    this.keyTurn = turn;
+    return turn;
+  }
+
+  private release(id: number, entry: Entry): void {
+    const step = this.waiting.get(id);
+    this.waiting.delete(id);
+    if (entry.status === 'completed') step?.resolve(entry.output);
+    else step?.reject(stepError(entry.error, entry.name, entry.attempts ?? 1));
+  }
+
+  private async read(after: number): Promise<void> {
+    const { clock } = shared();
+    for (let fails = 0; fails < READ_TRIES_MAX && !this.isOver; fails++) {
+      try {
+        const page = (await this.destination.read(this, after, this.controller.signal)) as {
+          entries: Entry[];
+          next: number | null;
+        };
+        return this.apply({ on: 'page', entries: page.entries, next: page.next ?? null });
+      } catch (error) {
+        const code = error instanceof NelkapError ? error.code : '';
+        if (code === 'superseded' || code === 'ended') return this.apply({ on: 'unread', status: code });
+        this.destination.urge(this);
+        await pause(clock, pauseMs(fails, this.heartbeatMs / 2), this.controller.signal);
+      }
+    }
+    this.apply({ on: 'unread', status: 'failed' });
+  }
+}
+
+const reasons = {
+  over: 'the workflow has ended, and does not wait for this step',
+  superseded: 'a newer call of this run has begun, or the run has ended',
+  cancelled: 'the run was cancelled',
+  timedOut: 'the run took longer than its timeout',
+};
+
+function abortError(why: keyof typeof reasons): Error {
+  const error = new Error(reasons[why]);
+  error.name = 'AbortError';
+  return error;
+}

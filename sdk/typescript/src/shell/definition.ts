@@ -1,0 +1,152 @@
+import { type Duration, milliseconds } from '../duration.js';
+import type { StandardSchemaV1 } from '../schema.js';
+import type { Trigger, Workflow, WorkflowContext, WorkflowOptions } from '../workflow.js';
+import { NelkapError } from '../errors.js';
+
+/** Names of workflows, steps and events have up to 256 bytes of UTF-8, on both sides of the protocol. */
+const NAME_BYTES_MAX = 256;
+const RETRIES_MAX = 1_000;
+export const RETRIES_DEFAULT = 4;
+const LEASE_MS_MIN = 5_000;
+
+export type WorkflowFunction = (payload: unknown, context: WorkflowContext) => unknown;
+
+/** What `workflow` was given, checked. */
+export interface Definition {
+  readonly name: string;
+  /** The app that serves it; read late, as the environment is. Undefined where a reference leaves it open. */
+  readonly app: () => string | undefined;
+  readonly triggers?: readonly Trigger[] | undefined;
+  readonly retries?: number | undefined;
+  readonly timeoutMs?: number | undefined;
+  readonly leaseMs?: number | undefined;
+  readonly schema?: StandardSchemaV1 | undefined;
+  /** Undefined for a reference. */
+  readonly fn?: WorkflowFunction | undefined;
+}
+
+/** Definitions travel with their workflows under a registered symbol: two copies of this module must see the same. */
+const key: symbol = Symbol.for('nelkap.definition.v1');
+
+export function asWorkflow(definition: Definition): Workflow {
+  return Object.freeze(
+    Object.defineProperty({ name: definition.name }, key, { value: definition }),
+  ) as Workflow;
+}
+
+export function definitionOf(workflow: Workflow): Definition {
+  const definition = (workflow as unknown as Record<symbol, Definition | undefined> | undefined)?.[key];
+  if (definition !== undefined) return definition;
+  throw new TypeError('this is no workflow: make one with nelkap.workflow(…) or nelkap.ref(…)');
+}
+
+type Options = WorkflowOptions & { on?: unknown; payload?: unknown };
+const workflowOptions = ['name', 'on', 'payload', 'retries', 'timeout', 'lease'];
+
+export function define(options: string | Options, fn: unknown, app: () => string): Definition {
+  const given: Options = typeof options === 'string' ? { name: options } : options;
+  const name = checkName(given.name, 'a workflow');
+  if (typeof fn !== 'function')
+    throw new TypeError(`workflow '${name}' needs its function as the last argument`);
+  refuseOthers(given, workflowOptions, `workflow '${name}'`);
+  return {
+    name,
+    app,
+    triggers: given.on === undefined ? undefined : triggers(given.on, name),
+    retries: checkRetries(given.retries, `retries of workflow '${name}'`),
+    timeoutMs: optionalMs(given.timeout, `timeout of workflow '${name}'`),
+    leaseMs: checkLease(optionalMs(given.lease, `lease of workflow '${name}'`), name),
+    schema: given.payload as StandardSchemaV1 | undefined,
+    fn: fn as WorkflowFunction,
+  };
+}
+
+function triggers(on: unknown, workflow: string): Trigger[] {
+  return (Array.isArray(on) ? on : [on]).map((trigger) => triggerOf(trigger, workflow));
+}
+
+function triggerOf(trigger: unknown, workflow: string): Trigger {
+  const given = (typeof trigger === 'object' && trigger !== null ? trigger : {}) as Record<string, unknown>;
+  if ('webhook' in given) {
+    const what = `the webhook that starts workflow '${workflow}'`;
+    refuseOthers(given, ['webhook'], what);
+    const webhook = checkName(given['webhook'], what);
+    checkName(`webhook.${webhook}`, `the event of ${what}`);
+    return { webhook };
+  }
+  const what = `the event that starts workflow '${workflow}'`;
+  refuseOthers(given, ['event', 'webhook'], what);
+  return { event: checkName(given['event'], what) };
+}
+
+function checkLease(leaseMs: number | undefined, name: string): number | undefined {
+  if (leaseMs === undefined || leaseMs >= LEASE_MS_MIN) return leaseMs;
+  throw new RangeError(`lease of workflow '${name}' is under 5 seconds: give at least '5s'`);
+}
+
+export function optionalMs(duration: Duration | undefined, what: string): number | undefined {
+  return duration === undefined ? undefined : milliseconds(duration, what);
+}
+
+export function checkRetries(retries: number | undefined, what: string): number | undefined {
+  if (retries === undefined) return undefined;
+  if (Number.isInteger(retries) && retries >= 0 && retries <= RETRIES_MAX) return retries;
+  throw new RangeError(`${what} is no whole number from 0 to ${RETRIES_MAX}`);
+}
+
+const encoder = new TextEncoder();
+const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
+
+/** An option that there is not would be ignored in silence, and the code would mean something else. */
+export function refuseOthers(given: unknown, known: readonly string[], what: string): void {
+  if (typeof given !== 'object' || given === null) return;
+  for (const name of Object.keys(given)) {
+    if (known.includes(name)) continue;
+    throw new TypeError(
+      `${what} has the option '${name}', which there is not: there are ${known.join(', ')}`,
+    );
+  }
+}
+
+/** A name, or a TypeError that says what is wrong with it (E4). */
+export function checkName(name: unknown, what: string): string {
+  if (typeof name !== 'string' || name === '')
+    throw new TypeError(`${what} needs a name: give a text that is not empty`);
+  const bytes = encoder.encode(name);
+  if (bytes.length > NAME_BYTES_MAX) {
+    throw new TypeError(`${what} has a name of ${bytes.length} bytes: give one of at most ${NAME_BYTES_MAX}`);
+  }
+  if (decoder.decode(bytes) !== name) {
+    throw new TypeError(`${what} has a name with half a character in it: give whole ones`);
+  }
+  return name;
+}
+
+/** The definitions of a handler, by name. Two workflows of one name would take each other's runs. */
+export function byName(workflows: readonly Workflow[]): Map<string, Definition> {
+  const found = new Map<string, Definition>();
+  for (const workflow of workflows) {
+    const definition = definitionOf(workflow);
+    if (definition.fn === undefined) {
+      throw new TypeError(
+        `workflow '${definition.name}' is a reference: give the handler the workflow itself`,
+      );
+    }
+    const other = found.get(definition.name);
+    if (other !== undefined && other !== definition) {
+      throw new TypeError(`two workflows are named '${definition.name}': give each a name of its own`);
+    }
+    found.set(definition.name, definition);
+  }
+  return found;
+}
+
+/** Says that something only works in a workflow. */
+export function outside(what: string): NelkapError {
+  return new NelkapError(
+    'outside_workflow',
+    0,
+    `${what} was called outside a workflow: call it in the function that you gave to nelkap.workflow. ` +
+      'Where the runtime has no AsyncLocalStorage (Cloudflare: set nodejs_als), use the step and nelkap of its second argument.',
+  );
+}

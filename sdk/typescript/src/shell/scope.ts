@@ -1,0 +1,44 @@
+import type { Call } from './call.js';
+
+/** The code that runs outside steps. */
+export interface RunScope {
+  readonly kind: 'run';
+  readonly call: Call;
+}
+
+/** One attempt of a step. */
+export interface StepScope {
+  readonly kind: 'step';
+  readonly call: Call;
+  readonly name: string;
+  readonly number: number;
+  readonly signal: AbortSignal;
+  /** The attempt has settled: what it still sends is outside any run (K2). */
+  closed: boolean;
+  /** The attempt took too long, and its function may still run: what it sends is refused (K2). */
+  abandoned: boolean;
+  /** How many sends of each kind and name there were (K1). */
+  readonly places: Map<string, number>;
+  /** Which unkeyed sends are under way, by kind and name. */
+  readonly sending: Set<string>;
+  /** Fails the attempt, whatever its function makes of it (K1). */
+  poison: Error | undefined;
+}
+
+/** Whose code runs. */
+export type Scope = RunScope | StepScope;
+
+export function stepScope(call: Call, name: string, number: number, signal: AbortSignal): StepScope {
+  return {
+    kind: 'step',
+    call,
+    name,
+    number,
+    signal,
+    closed: false,
+    abandoned: false,
+    places: new Map(),
+    sending: new Set(),
+    poison: undefined,
+  };
+}

@@ -1,0 +1,126 @@
+import type { Duration } from './duration.js';
+import type { EventName, PayloadOf, StoredEvent, WebhookRequest } from './event.js';
+import type { Savable, Stored } from './json.js';
+import type { Log } from './log.js';
+import type { Nelkap } from './nelkap.js';
+import type { Run } from './run.js';
+import type { StandardSchemaV1 } from './schema.js';
+import type { Step } from './step.js';
+
+/** Starts a run for each event of that name. */
+export interface EventTrigger<Name extends string = EventName> {
+  event: Name;
+}
+
+/** Starts a run for each request to the webhook of that name: a POST to the server's `/hooks/{name}`. */
+export interface WebhookTrigger {
+  webhook: string;
+}
+
+export type Trigger = EventTrigger | WebhookTrigger;
+
+/** What a trigger hands to the workflow. */
+type FromTrigger<On> = [On] extends [never]
+  ? unknown
+  : On extends readonly (infer Each)[]
+    ? FromTrigger<Each>
+    : On extends { event: infer Name extends string }
+      ? PayloadOf<Name>
+      : On extends { webhook: string }
+        ? WebhookRequest
+        : unknown;
+
+declare const types: unique symbol;
+
+/** A workflow; `Input` is what `run` takes, `Output` what comes back. */
+export interface Workflow<Input = any, Output = any> {
+  readonly name: string;
+  /** Types only. */
+  readonly [types]?: { input: (input: Input) => void; output: Output };
+}
+export type InputOf<W extends Workflow> = W extends Workflow<infer Input, any> ? Input : never;
+export type OutputOf<W extends Workflow> = W extends Workflow<any, infer Output> ? Output : never;
+
+/** The workflow's second argument. */
+export interface WorkflowContext {
+  readonly run: Pick<Run, 'id' | 'workflow' | 'app' | 'key' | 'replayOf' | 'createdAt'> & {
+    readonly attempt: number;
+  };
+  /** The event that started the run, or null. */
+  readonly event: StoredEvent | null;
+  /** Aborted when the run is cancelled, times out, or its call is superseded. */
+  readonly signal: AbortSignal;
+  readonly log: Log;
+  /** The client, bound to this run: for runtimes without AsyncLocalStorage. */
+  readonly nelkap: Nelkap;
+  readonly step: Step;
+}
+
+export interface Defaults {
+  /** How often what threw is tried again; 0 to 1,000. */
+  retries?: number;
+  timeout?: Duration;
+}
+
+/** `retries` counts for the workflow's code outside steps and is the default of its steps; `timeout` is the whole run's. */
+export interface WorkflowOptions extends Defaults {
+  name: string;
+  /** How long a silent call keeps its run (default 5 minutes, at least 5 seconds). */
+  lease?: Duration;
+}
+
+/** What the function is given: the schema's output, else what the triggers hand over. */
+type Given<Schema, On> = [Schema] extends [never]
+  ? FromTrigger<On>
+  : Schema extends StandardSchemaV1
+    ? StandardSchemaV1.InferOutput<Schema>
+    : never;
+
+/** Refuses unknown keys in a trigger, which inference would let pass. */
+type Strict<On> = On extends readonly unknown[]
+  ? { readonly [I in keyof On]: Strict<On[I]> }
+  : On extends { event: unknown }
+    ? Only<On, keyof EventTrigger>
+    : Only<On, keyof WebhookTrigger>;
+type Only<T, Keys> = { [K in Exclude<keyof T, Keys>]: never };
+
+declare const wrongPayload: unique symbol;
+/** Shown by the compiler: the function's argument is annotated as something that does not arrive. */
+export interface WrongPayload<Problem, Arrives> {
+  readonly [wrongPayload]: [Problem, Arrives];
+}
+
+/** `unknown` when a function of Payload can take what arrives. */
+type Accepts<Arrives, Payload, Schema> = [Schema] extends [never]
+  ? unknown extends Payload
+    ? unknown
+    : unknown extends Arrives
+      ? [Payload] extends [Stored<Payload>]
+        ? unknown
+        : WrongPayload<'a payload arrives as JSON, that is as', Stored<Payload>>
+      : [Arrives] extends [Payload]
+        ? unknown
+        : WrongPayload<'the trigger gives', Arrives>
+  : Schema extends StandardSchemaV1<infer Input, unknown>
+    ? [Input] extends [Stored<Input>]
+      ? [Arrives] extends [Payload]
+        ? unknown
+        : WrongPayload<'the schema gives', Arrives>
+      : WrongPayload<'a payload arrives as JSON; the schema must take', Stored<Input>>
+    : never;
+
+/** See `Nelkap.workflow`. */
+export type DefineWorkflow = <
+  Schema extends StandardSchemaV1 = never,
+  const On extends Trigger | readonly Trigger[] = never,
+  Payload = Given<Schema, On>,
+  Output = unknown,
+>(
+  options: string | (WorkflowOptions & { on?: On & Strict<On>; payload?: Schema }),
+  fn: ((payload: Payload, context: WorkflowContext) => Output) &
+    Accepts<Given<Schema, On>, NoInfer<Payload>, Schema> &
+    Savable<Awaited<Output>>,
+) => Workflow<
+  [Schema] extends [never] ? Payload : StandardSchemaV1.InferInput<Schema>,
+  Stored<Awaited<Output>>
+>;

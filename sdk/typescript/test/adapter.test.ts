@@ -1,0 +1,291 @@
+import http from 'node:http';
+import express from 'express';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { Webhook } from 'standardwebhooks';
+import { handler as expressHandler } from '../src/adapters/express.js';
+import { handler as nodeHandler } from '../src/adapters/node.js';
+import { Nelkap } from '../src/index.js';
+import { callOf, headers, type Listening, listen, requestOf } from './app.js';
+
+const canary = 'canary-8c1f1f4b2a';
+const key = `whsec_${Buffer.from(canary.padEnd(32, '-')).toString('base64')}`;
+const log = { debug: vi.fn(), info: vi.fn(), warn: vi.fn(), error: vi.fn() };
+const nelkap = new Nelkap({ app: 'shop', logger: log });
+const echo = nelkap.workflow(
+  { name: 'echo', on: { event: 'order.paid' }, retries: 2 },
+  (payload: unknown) => payload,
+);
+const options = { workflows: [echo], nelkap };
+
+let app: Listening | undefined;
+
+beforeEach(() => {
+  vi.stubEnv('SECRET', canary);
+  vi.stubEnv('NELKAP_DEV', '1');
+});
+afterEach(async () => {
+  await app?.close();
+  app = undefined;
+  vi.unstubAllEnvs();
+  vi.clearAllMocks();
+});
+
+const parsers: [string, express.RequestHandler[]][] = [
+  ['no parser', []],
+  ['express.json()', [express.json()]],
+  ['express.raw()', [express.raw({ type: '*/*', limit: '20mb' })]],
+  ['express.text()', [express.text({ type: '*/*', limit: '20mb' })]],
+  [
+    'a wrapper with rawBody',
+    [
+      express.json({
+        type: '*/*',
+        limit: '20mb',
+        verify: (request, _, buffer) => {
+          (request as { rawBody?: Buffer }).rawBody = buffer;
+        },
+      }),
+    ],
+  ],
+];
+
+const hosts: [string, () => http.RequestListener][] = [
+  ['http', () => nodeHandler(options)],
+  ...parsers.map(([name, before]): [string, () => http.RequestListener] => [
+    `express with ${name} before`,
+    () => {
+      const host = express();
+      for (const parser of before) host.use(parser);
+      host.use('/api/nelkap', expressHandler(options));
+      return host;
+    },
+  ]),
+  [
+    'express with express.json() behind, by app.all',
+    () => {
+      const host = express();
+      host.all('/api/nelkap', expressHandler(options));
+      host.use(express.json());
+      return host;
+    },
+  ],
+  [
+    'http with the web handler',
+    () => {
+      const web = nelkap.handler({ workflows: [echo] });
+      return async (request, response) => {
+        const body = ['GET', 'HEAD'].includes(request.method ?? '') ? undefined : request;
+        const sent = new Request(`http://${request.headers.host}${request.url}`, {
+          method: request.method ?? 'GET',
+          headers: Object.entries(request.headers).map(([name, value]): [string, string] => [
+            name,
+            String(value),
+          ]),
+          ...(body !== undefined && { body: body as never, duplex: 'half' }),
+        });
+        const answer = await web(sent);
+        response.writeHead(answer.status, Object.fromEntries(answer.headers));
+        response.end(Buffer.from(await answer.arrayBuffer()));
+      };
+    },
+  ],
+];
+
+describe.each(hosts)('%s', (_, host) => {
+  const post = (body: string | Uint8Array, more: Record<string, string> = {}): Promise<Response> =>
+    fetch((app as Listening).url, { method: 'POST', headers: { ...headers, ...more }, body: body as string });
+
+  beforeEach(async () => {
+    app = await listen(host());
+  });
+
+  test('plays a call', async () => {
+    const payload = { text: 'é😀\u2028\ud800', n: 1e21 };
+    const answer = await post(JSON.stringify(callOf('echo', { run: { payload } })));
+    expect(answer.status).toBe(200);
+    expect(answer.headers.get('content-type')).toBe('application/vnd.nelkap+json');
+    expect(answer.headers.get('nelkap-sdk')).toMatch(/^typescript\/\d/);
+    expect(await answer.json()).toMatchObject({ type: 'completed', output: payload });
+  });
+
+  test('plays a signed call and refuses any other', async () => {
+    vi.stubEnv('NELKAP_SIGNING_KEY', key);
+    const body = JSON.stringify(callOf('echo', { run: { payload: '😀\r\n' } }));
+    const seconds = Math.floor(Date.now() / 1_000);
+    const signature = new Webhook(key).sign('msg_1', new Date(seconds * 1_000), body);
+    const signed = {
+      'webhook-id': 'msg_1',
+      'webhook-timestamp': `${seconds}`,
+      'webhook-signature': signature,
+    };
+    expect(await (await post(body, signed)).json()).toMatchObject({ type: 'completed' });
+    expect((await post(`${body} `, signed)).status).toBe(401);
+    expect(await (await post(body)).json()).toMatchObject({ status: 401, code: 'unsigned' });
+    const late = { ...signed, 'webhook-timestamp': `${seconds - 600}` };
+    late['webhook-signature'] = new Webhook(key).sign('msg_1', new Date((seconds - 600) * 1_000), body);
+    const refused: any = await (await post(body, late)).json();
+    expect(refused).toMatchObject({ code: 'clock_differs', appTime: expect.any(String) });
+    expect(refused.detail).toContain(new Date((seconds - 600) * 1_000).toISOString());
+  });
+
+  test('no method gives anything away', async () => {
+    vi.stubEnv('NELKAP_SIGNING_KEY', key);
+    for (const method of ['GET', 'HEAD', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'POST']) {
+      const answer = await fetch((app as Listening).url, {
+        method,
+        ...(method === 'POST' && { headers, body: '{"type":"describe"}' }),
+      });
+      const text = await answer.text();
+      const all = text + JSON.stringify([...answer.headers]);
+      expect(all).not.toContain(canary);
+      expect(all).not.toContain('echo');
+      expect(answer.headers.get('nelkap-sdk')).toMatch(/^typescript\//);
+      if (method === 'GET') expect([answer.status, text]).toEqual([200, '{"nelkap":true}']);
+      else if (method === 'POST') expect(answer.status).toBe(401);
+      else expect([answer.status, text]).toEqual([405, '']);
+    }
+  });
+
+  test('a body over 16 MiB is refused while it is read', async () => {
+    const answer = await post(`{${' '.repeat(16 * 1024 * 1024)}}`);
+    expect(await answer.json()).toMatchObject({ status: 413, code: 'body_too_large' });
+  });
+
+  test('a body of 1 MiB in pieces is fine', async () => {
+    const text = JSON.stringify(callOf('echo', { run: { payload: '😀'.repeat(300_000) } }));
+    const pieces = new ReadableStream({
+      start(controller) {
+        const bytes = new TextEncoder().encode(text);
+        for (let at = 0; at < bytes.length; at += 65_537) controller.enqueue(bytes.subarray(at, at + 65_537));
+        controller.close();
+      },
+    });
+    const answer = await fetch((app as Listening).url, {
+      method: 'POST',
+      headers,
+      body: pieces,
+      duplex: 'half',
+    } as RequestInit);
+    expect(((await answer.json()) as any).output).toHaveLength(600_000);
+  });
+});
+
+test('a body that express.json() has parsed has lost its bytes, and the refusal says so', async () => {
+  const host = express();
+  host.use(express.json({ type: '*/*' }));
+  host.use('/api/nelkap', expressHandler(options));
+  app = await listen(host);
+  const answer = await fetch(app.url, { method: 'POST', headers, body: JSON.stringify(callOf('echo')) });
+  expect(await answer.json()).toMatchObject({
+    code: 'bad_request',
+    detail: expect.stringContaining('read the body before'),
+  });
+});
+
+const web = nelkap.handler({ workflows: [echo] });
+
+test('describe gives triggers as they were given, events and webhooks', async () => {
+  const fn = (): void => {};
+  const workflows = [
+    nelkap.workflow({ name: 'a', on: { webhook: 'shop' } }, fn),
+    nelkap.workflow(
+      { name: 'b', on: [{ event: 'order.paid' }, { webhook: 'shop' }, { webhook: 'a/b' }] },
+      fn,
+    ),
+  ];
+  const answer = await nelkap.handler({ workflows })(requestOf({ type: 'describe' }));
+  expect(await answer.text()).toContain(
+    '"workflows":[{"name":"a","triggers":[{"webhook":"shop"}]},' +
+      '{"name":"b","triggers":[{"event":"order.paid"},{"webhook":"shop"},{"webhook":"a/b"}]}]',
+  );
+});
+
+test('describe gives the manifest, sorted, with the hash of its workflows', async () => {
+  const names = ['b', '\uffff', '😀', 'a'].map((name) =>
+    nelkap.workflow({ name, timeout: '2h', lease: '5m' }, () => 1),
+  );
+  const answer = await nelkap.handler({ workflows: [...names, echo] })(requestOf({ type: 'describe' }));
+  const text = await answer.text();
+  const manifest = JSON.parse(text);
+  expect(manifest).toMatchObject({ app: 'shop', sdk: { language: 'typescript' }, protocol: 1 });
+  expect(manifest.workflows.map((each: any) => each.name)).toEqual(['a', 'b', 'echo', '\uffff', '😀']);
+  expect(manifest.workflows[2]).toEqual({ name: 'echo', triggers: [{ event: 'order.paid' }], retries: 2 });
+  expect(manifest.workflows[0]).toEqual({ name: 'a', timeoutMs: 7_200_000, leaseMs: 300_000 });
+  const { createHash } = await import('node:crypto');
+  const list = text.slice(text.indexOf('"workflows":') + 12, -1);
+  expect(manifest.hash).toBe(createHash('sha256').update(list).digest('hex'));
+});
+
+test.each<[string, unknown, Record<string, string>, number, string]>([
+  [
+    'another content type',
+    { type: 'describe' },
+    { 'content-type': 'application/json' },
+    415,
+    'bad_content_type',
+  ],
+  ['another protocol', { type: 'describe' }, { 'nelkap-protocol': '2' }, 422, 'protocol_unsupported'],
+  ['another type', { type: 'verify' }, {}, 400, 'bad_request'],
+  ['no object', 5, {}, 400, 'bad_request'],
+  ['null', null, {}, 400, 'bad_request'],
+  ['a call without a run', { type: 'call' }, {}, 400, 'bad_request'],
+  ['an unknown workflow', callOf('constructor'), {}, 404, 'workflow_unknown'],
+  [
+    'a foreign address in an unsigned call',
+    callOf('echo', { url: 'http://evil.example' }),
+    {},
+    400,
+    'bad_request',
+  ],
+  ['a foreign host', { type: 'describe' }, { host: 'shop.example' }, 401, 'unsigned'],
+  ['a forwarding header', { type: 'describe' }, { 'x-forwarded-for': '1.2.3.4' }, 401, 'unsigned'],
+])('%s is refused', async (_, message, more, status, code) => {
+  const answer = await web(requestOf(message, more));
+  expect(answer.headers.get('content-type')).toBe('application/problem+json');
+  expect(await answer.json()).toMatchObject({
+    status,
+    code,
+    title: expect.any(String),
+    detail: expect.any(String),
+  });
+  expect(answer.headers.get('nelkap-sdk')).toMatch(/^typescript\//);
+});
+
+test.each(['true', '0', '1 ', 'yes'])('NELKAP_DEV=%s is not development', async (value) => {
+  vi.stubEnv('NELKAP_DEV', value);
+  expect((await web(requestOf({ type: 'describe' }))).status).toBe(401);
+});
+
+test('a broken key fails the request, and only the log knows why', async () => {
+  vi.stubEnv('NELKAP_SIGNING_KEY', canary);
+  const answer = await web(
+    requestOf(
+      { type: 'describe' },
+      { 'webhook-id': 'x', 'webhook-timestamp': '1', 'webhook-signature': 'v1,x' },
+    ),
+  );
+  const text = await answer.text();
+  expect(answer.status).toBe(500);
+  expect(text).toContain('"code":"internal"');
+  expect(text).not.toContain('bytes');
+  expect(log.error).toHaveBeenCalledTimes(1);
+});
+
+test('two workflows of one name, references and strangers are refused when the handler is made', () => {
+  const twin = nelkap.workflow('echo', () => 2);
+  expect(() => nelkap.handler({ workflows: [echo, twin] })).toThrow(/two workflows are named 'echo'/);
+  expect(() => nelkap.handler({ workflows: [nelkap.ref('x')] })).toThrow(/is a reference/);
+  expect(() => nelkap.handler({ workflows: [{ name: 'x' }] })).toThrow(/no workflow/);
+  expect(() => nelkap.handler({ workflows: [echo, echo] })).not.toThrow();
+});
+
+test('a client that goes away while its body is read disturbs nobody', async () => {
+  app = await listen(nodeHandler(options));
+  const gone = http.request(app.url, { method: 'POST', headers: { ...headers, 'content-length': 1_000 } });
+  gone.on('error', () => {});
+  await new Promise((resolve) => gone.write('{', resolve));
+  gone.destroy();
+  const answer = await fetch(app.url);
+  expect(await answer.json()).toEqual({ nelkap: true });
+  expect(log.error).not.toHaveBeenCalled();
+});

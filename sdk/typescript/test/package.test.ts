@@ -1,0 +1,94 @@
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { gzipSync } from 'node:zlib';
+import { build } from 'vite';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { VERSION } from '../src/shell/version.js';
+
+const root = fileURLToPath(new URL('..', import.meta.url));
+let project: string;
+let tarball: string;
+
+function npm(cwd: string, ...args: string[]): string {
+  return execFileSync('npm', args, { cwd, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
+}
+
+function node(...args: string[]): string {
+  return execFileSync(process.execPath, args, { cwd: project, encoding: 'utf8' });
+}
+
+// The tarball is what users get: it is built and packed as for a release, and put into an empty project.
+beforeAll(() => {
+  project = mkdtempSync(join(tmpdir(), 'nelkap-'));
+  const [{ filename }] = JSON.parse(
+    npm(root, 'pack', '--json', '--silent', '--ignore-scripts', '--pack-destination', project),
+  );
+  tarball = join(project, filename);
+  writeFileSync(join(project, 'package.json'), '{ "private": true }');
+  npm(project, 'install', '--offline', '--no-audit', '--no-fund', `./${filename}`);
+}, 60_000);
+afterAll(() => rmSync(project, { recursive: true, force: true }));
+
+const use =
+  "console.log(typeof nelkap.run, typeof handler, typeof express, typeof Nelkap, nelkap.workflow('w', () => 1).name)";
+
+test('the package can be imported', () => {
+  writeFileSync(
+    join(project, 'use.mjs'),
+    `import { nelkap, Nelkap } from 'nelkap'; import { handler } from 'nelkap/node'; import { handler as express } from 'nelkap/express'; ${use}`,
+  );
+  expect(node('use.mjs')).toBe('function function function function w\n');
+});
+
+test('the package can be required', () => {
+  writeFileSync(
+    join(project, 'use.cjs'),
+    `const { nelkap, Nelkap } = require('nelkap'); const { handler } = require('nelkap/node'); const { handler: express } = require('nelkap/express'); ${use}`,
+  );
+  expect(node('use.cjs')).toBe('function function function function w\n');
+});
+
+test('importing it reads no environment and leaves nothing open', () => {
+  writeFileSync(
+    join(project, 'quiet.mjs'),
+    `process.env = new Proxy({}, { get(_, name) { if (String(name).startsWith('NELKAP')) throw new Error(name); } });
+    await import('nelkap'); await import('nelkap/node');
+    console.log(JSON.stringify(process.getActiveResourcesInfo().filter((name) => !/FS|Pipe|TTY|CloseReq/.test(name))));`,
+  );
+  expect(node('quiet.mjs')).toBe('[]\n');
+});
+
+test.each([
+  ['publint', ['--strict']],
+  ['attw', ['--profile', 'esm-only']],
+])('%s finds nothing to say', (tool, args) => {
+  const bin = join(root, 'node_modules/.bin', tool);
+  expect(() =>
+    execFileSync(bin, [...(tool === 'attw' ? [tarball] : []), ...args], { cwd: root, stdio: 'pipe' }),
+  ).not.toThrow();
+});
+
+test('it has no dependency, and says its version', () => {
+  const manifest = JSON.parse(readFileSync(join(project, 'node_modules/nelkap/package.json'), 'utf8'));
+  expect(manifest.dependencies ?? {}).toEqual({});
+  expect(manifest.version).toBe(VERSION);
+  expect(readFileSync(join(root, 'package-lock.json'), 'utf8')).not.toContain('"resolved"');
+});
+
+// The state machine alone, and all that `nelkap` brings: client, handler, saver and heartbeat.
+test.each([
+  ['core/playing.js', 12 * 1024],
+  ['index.js', 20 * 1024],
+])('%s fits into its budget', async (file, budget) => {
+  const entry = join(project, 'node_modules/nelkap/dist', file);
+  const lib = { entry, formats: ['iife' as const], name: 'nelkap' };
+  const result: any = await build({
+    root: project,
+    logLevel: 'silent',
+    build: { write: false, minify: true, lib },
+  });
+  expect(gzipSync(result[0].output[0].code, { level: 9 }).length).toBeLessThanOrEqual(budget);
+});

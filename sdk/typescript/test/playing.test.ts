@@ -1,0 +1,290 @@
+import { expect, test } from 'vitest';
+import type { Effect, Input } from '../src/core/effect.js';
+import { Playing } from '../src/core/playing.js';
+import { Encoded } from '../src/core/text.js';
+import { wholeCall } from './transcript.js';
+
+const instants = { startedAt: 'x', endedAt: 'x' };
+const one = new Encoded('1');
+
+/** A playing with short words for what happens to it. */
+class Played {
+  readonly playing: Playing;
+  private ids = 0;
+
+  constructor(parts: { run?: object; call?: object; steps?: object; limits?: object } = {}, retries = 4) {
+    const message = {
+      ...wholeCall({ call: { id: 'c', token: 't', ...parts.call }, run: parts.run, steps: parts.steps }, 'w'),
+    };
+    this.playing = new Playing({ ...message, limits: parts.limits }, { nonce: 'n', manifest: 'm', retries });
+    this.apply({ on: 'start', late: false, connected: true });
+  }
+
+  apply(input: Input): Effect[] {
+    return this.playing.apply(input);
+  }
+
+  ask(...names: string[]): Effect[] {
+    return names.flatMap((name) => this.apply({ on: 'asked', id: this.ids++, name, retries: 4 }));
+  }
+
+  rest(): Effect[] {
+    return this.apply({ on: 'rested' });
+  }
+
+  returned(id: number, attempt = 1): Effect[] {
+    return this.apply({ on: 'returned', id, attempt, output: one, ...instants });
+  }
+
+  save(items: object[], more: object = {}): Effect[] {
+    this.playing.nextSave();
+    return this.apply({
+      on: 'saved',
+      outcome: { status: 'accepted', items: items as never, entries: [], ending: null, ...more },
+    });
+  }
+}
+
+function done(effects: Effect[]): string[] {
+  return effects.map((effect) => effect.do);
+}
+
+function answerOf(effects: Effect[]): unknown {
+  const found = effects.find((effect) => effect.do === 'answer' || effect.do === 'end');
+  return found === undefined ? undefined : JSON.parse(JSON.stringify(found.message));
+}
+
+test('a pause that ends while a sibling runs starts the next attempt in this call', () => {
+  const played = new Played();
+  played.ask('a', 'b');
+  expect(done(played.rest())).toEqual(['body', 'body']);
+  played.apply({ on: 'threw', id: 0, attempt: 1, error: one, retriable: true, ...instants });
+  expect(done(played.save([{ status: 'retrying', attempt: 1, retryInMs: 500 }]))).toEqual(['pause']);
+  expect(played.apply({ on: 'due', name: 'a', number: 1 })).toMatchObject([
+    { do: 'body', id: 0, attempt: 2 },
+  ]);
+});
+
+test('an attempt that is replaced can not settle its step any more', () => {
+  const played = new Played();
+  played.ask('a', 'b');
+  played.rest();
+  played.apply({ on: 'threw', id: 0, attempt: 1, error: one, retriable: true, ...instants });
+  played.save([{ status: 'retrying', attempt: 1, retryInMs: 500 }]);
+  played.apply({ on: 'due', name: 'a', number: 1 });
+  expect(played.returned(0, 1)).toEqual([]);
+  expect(done(played.returned(0, 2))).toEqual(['save']);
+});
+
+test('entries are released one at a time, in the history order', () => {
+  const entries = ['b', 'c', 'a'].map((name, at) => ({
+    entry: at + 1,
+    kind: 'run',
+    name,
+    number: 1,
+    status: 'completed',
+  }));
+  const played = new Played({ steps: { entries } });
+  played.ask('a', 'b', 'c');
+  const released = [played.rest(), played.rest(), played.rest()].map((effects) => effects[0]);
+  expect(released.map((effect: any) => effect.entry.name)).toEqual(['b', 'c', 'a']);
+  expect(played.rest()).toEqual([]);
+});
+
+test('what a save brings along is released before what it saved', () => {
+  const played = new Played();
+  played.ask('a', 'b');
+  played.rest();
+  played.returned(1);
+  const entry = { entry: 1, kind: 'run', name: 'a', number: 1, status: 'completed', output: 5 };
+  const effects = played.save([{ status: 'saved', entry: 2 }], { entries: [entry] });
+  expect(effects[0]).toMatchObject({ do: 'release', id: 0, entry: { output: 5 } });
+  expect(played.rest()[0]).toMatchObject({ do: 'release', id: 1 });
+});
+
+test('a big item travels alone, and the items of one call keep their order', () => {
+  const played = new Played();
+  played.ask('a', 'b', 'c', 'd');
+  played.rest();
+  const big = new Encoded(JSON.stringify('x'.repeat(300_000)));
+  for (const [id, output] of [one, big, one, one].entries())
+    played.apply({ on: 'returned', id, attempt: 1, output, ...instants });
+  const sizes: number[] = [];
+  for (let save = played.playing.nextSave(); save !== null; save = played.playing.nextSave()) {
+    sizes.push(save.items.length);
+    expect(played.playing.nextSave()).toBeNull();
+    const items = save.items.map((_, at) => ({ status: 'saved' as const, entry: sizes.length * 10 + at }));
+    played.apply({ on: 'saved', outcome: { status: 'accepted', items, entries: [], ending: null } });
+  }
+  expect(sizes).toEqual([1, 1, 2]);
+});
+
+test('a save that was not accepted comes again unchanged', () => {
+  const played = new Played();
+  played.ask('a');
+  played.rest();
+  played.returned(0);
+  const first = played.playing.nextSave();
+  played.apply({ on: 'unsent', ms: 10 });
+  const second = played.playing.nextSave();
+  expect(second).toBe(first);
+  expect(played.apply({ on: 'saved', outcome: { status: 'later' } })).toEqual([{ do: 'save', pause: true }]);
+  expect(played.playing.nextSave()).toBe(first);
+});
+
+test('losers of a race are aborted, and given up after their allowance', () => {
+  const played = new Played();
+  played.ask('a', 'b');
+  played.rest();
+  played.returned(0);
+  played.save([{ status: 'saved', entry: 1 }]);
+  expect(done(played.apply({ on: 'completed', output: one }))).toEqual(['abort', 'allow']);
+  expect(played.rest()).toEqual([]);
+  expect(played.apply({ on: 'threw', id: 9, attempt: 1, error: one, retriable: true, ...instants })).toEqual(
+    [],
+  );
+  expect(answerOf(played.apply({ on: 'allowance over' }))).toMatchObject({ type: 'completed', output: 1 });
+});
+
+test('a loser that stops in time ends the call at once, and what it threw is no failure', () => {
+  const played = new Played();
+  played.ask('a', 'b');
+  played.rest();
+  played.apply({ on: 'completed', output: one });
+  played.rest();
+  played.apply({ on: 'threw', id: 0, attempt: 1, error: one, retriable: true, ...instants });
+  expect(answerOf(played.returned(1))).toBeUndefined();
+  expect(played.playing.nextSave()?.items).toMatchObject([{ name: 'b', op: 'completed' }]);
+  expect(
+    answerOf(
+      played.apply({ on: 'saved', outcome: { status: 'accepted', items: [{ status: 'saved', entry: 1 }] } }),
+    ),
+  ).toMatchObject({ type: 'completed' });
+});
+
+test('code that throws and is tried again waits for its bodies, and aborts none', () => {
+  const played = new Played();
+  played.ask('a');
+  played.rest();
+  expect(played.apply({ on: 'failed', error: one, retriable: true })).toEqual([]);
+  played.returned(0);
+  expect(answerOf(played.save([{ status: 'saved', entry: 1 }]))).toMatchObject({
+    type: 'failed',
+    retriable: true,
+    retries: 4,
+  });
+});
+
+test('no body starts after the run began to end', () => {
+  const played = new Played();
+  played.ask('a');
+  expect(done(played.apply({ on: 'news', status: 'ending', ending: { reason: 'timedOut' } }))).toEqual([
+    'abort',
+  ]);
+  expect(answerOf(played.rest())).toEqual({ type: 'yielded', seen: 0, nonce: 'n', manifest: 'm' });
+});
+
+test('a start that is refused because the run is ending starts no body', () => {
+  const played = new Played({ call: { cuts: 1 } });
+  played.ask('a');
+  expect(done(played.rest())).toEqual(['save']);
+  const effects = played.save([{ status: 'refused' }], { ending: { reason: 'cancelled' } });
+  expect(done(effects)).toEqual(['abort', 'answer']);
+});
+
+test('a step that the server cut off for good comes as its entry', () => {
+  const played = new Played({ call: { cuts: 9 } });
+  played.ask('a');
+  played.rest();
+  const entry = {
+    entry: 1,
+    kind: 'run',
+    name: 'a',
+    number: 1,
+    status: 'failed',
+    error: { name: 'StepCutOffError', message: 'x' },
+  };
+  expect(played.save([{ status: 'stands' }], { entries: [entry] })[0]).toMatchObject({
+    do: 'release',
+    entry: { status: 'failed' },
+  });
+});
+
+test.each(['superseded', 'ended'] as const)('%s in a heartbeat stops the playing', (status) => {
+  const played = new Played();
+  played.ask('a');
+  played.rest();
+  expect(done(played.apply({ on: 'news', status }))).toEqual(['abort', 'answer', 'over']);
+  expect(played.returned(0)).toEqual([]);
+  expect(played.playing.nextSave()).toBeNull();
+});
+
+test('with time running out a call yields after an entry, never before one', () => {
+  const played = new Played();
+  played.ask('a');
+  played.apply({ on: 'hurry', why: 'time' });
+  expect(done(played.rest())).toEqual(['body']);
+  played.returned(0);
+  played.save([{ status: 'saved', entry: 1 }]);
+  played.ask('b');
+  expect(answerOf(played.rest())).toEqual({ type: 'yielded', seen: 1, nonce: 'n', manifest: 'm' });
+});
+
+test.each(['before', 'after'] as const)('a stop %s the time limit is said in the yield', (when) => {
+  const played = new Played();
+  played.ask('a');
+  for (const why of when === 'before' ? (['stopping', 'time'] as const) : (['time', 'stopping'] as const)) {
+    played.apply({ on: 'hurry', why });
+  }
+  const yielded = { type: 'yielded', seen: 0, stopping: true };
+  expect(answerOf(played.rest())).toEqual({ ...yielded, nonce: 'n', manifest: 'm' });
+});
+
+test('a stop is said in no other answer', () => {
+  const played = new Played();
+  played.apply({ on: 'hurry', why: 'stopping' });
+  played.apply({ on: 'completed', output: one });
+  expect(answerOf(played.rest())).toEqual({ type: 'completed', output: 1, nonce: 'n', manifest: 'm' });
+});
+
+test('an answer that is lost comes through the API', () => {
+  const played = new Played();
+  played.apply({ on: 'completed', output: undefined });
+  expect(answerOf(played.rest())).toMatchObject({ type: 'completed', nonce: 'n' });
+  played.apply({ on: 'disconnected' });
+  expect(played.apply({ on: 'undelivered' })).toMatchObject([{ do: 'end', message: { type: 'completed' } }]);
+  expect(done(played.apply({ on: 'delivered' }))).toEqual(['over']);
+});
+
+test.each([
+  [
+    'a step saved as another kind',
+    { steps: { entries: [{ entry: 1, kind: 'sleep', name: 'a', number: 1, status: 'completed' }] } },
+    ['a'],
+    'StepKindError',
+  ],
+  [
+    'more steps than the limit',
+    { limits: { steps: 2, resultBytes: 1 } },
+    ['a', 'b', 'c'],
+    'TooManyStepsError',
+  ],
+])('%s stops the run before any body', (_, parts, names, name) => {
+  const played = new Played(parts);
+  played.ask(...names);
+  expect(answerOf(played.rest())).toMatchObject({ type: 'failed', retriable: false, error: { name } });
+});
+
+test('a save that breaks a rule fails the run with what the server says', () => {
+  const played = new Played();
+  played.ask('a');
+  played.rest();
+  played.returned(0);
+  played.playing.nextSave();
+  const effects = played.apply({ on: 'saved', outcome: { status: 'invalid', detail: 'no such kind' } });
+  expect(answerOf(effects)).toMatchObject({
+    type: 'failed',
+    retriable: false,
+    error: { message: expect.stringContaining('no such kind') },
+  });
+});

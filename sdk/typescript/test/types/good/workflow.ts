@@ -1,0 +1,55 @@
+import { Nelkap, nelkap, type InputOf, type OutputOf, type WebhookRequest, type Workflow } from 'nelkap';
+import { z } from 'zod';
+import * as v from 'valibot';
+import { type } from 'arktype';
+import { same } from '../same.js';
+
+// name + fn
+const w1 = nelkap.workflow('w1', async (orderId: string) => ({ orderId, at: new Date() }));
+same<InputOf<typeof w1>, string>(true);
+same<OutputOf<typeof w1>, { orderId: string; at: string }>(true);
+same<InputOf<typeof w1>, string>(true); same<OutputOf<typeof w1>, { orderId: string; at: string }>(true);
+const w2 = nelkap.workflow('w2', async () => {});
+same<InputOf<typeof w2>, unknown>(true); same<OutputOf<typeof w2>, void>(true);
+const w3 = nelkap.workflow('w3', async ({ n }: { n: number }, { run, event, signal, log, step }) => { log.info('x', { id: run.id, a: run.attempt, e: event?.event, s: signal.aborted }); return step.run('x', () => n); });
+same<InputOf<typeof w3>, { n: number }>(true); same<OutputOf<typeof w3>, number>(true);
+const w4 = nelkap.workflow('w4', (n: number) => n * 2); same<OutputOf<typeof w4>, number>(true);   // sync
+
+// schemas: zod, valibot, arktype
+const zOrder = z.object({ id: z.string(), total: z.number(), note: z.string().default('-'), at: z.coerce.date() });
+const s1 = nelkap.workflow({ name: 's1', on: { event: 'order.paid' }, payload: zOrder, retries: 4, timeout: '2h', lease: '5m' },
+  async (order, { run }) => { same<typeof order, { id: string; total: number; note: string; at: Date }>(true); void run; return order.total; });
+const s1in: InputOf<typeof s1> = { id: 'x', total: 1, at: '2026-01-01' }; void s1in; same<OutputOf<typeof s1>, number>(true);
+const s2 = nelkap.workflow({ name: 's2', payload: v.object({ id: v.string(), n: v.optional(v.number(), 3) }) }, async (o) => o.n); same<InputOf<typeof s2>, { id: string; n?: number | undefined }>(true); same<OutputOf<typeof s2>, number>(true);
+const s3 = nelkap.workflow({ name: 's3', payload: type({ id: 'string', 'n?': 'number' }) }, async (o) => o.id); same<OutputOf<typeof s3>, string>(true);
+const s4 = nelkap.workflow({ name: 's4', payload: z.string() }, async (id) => id); same<InputOf<typeof s4>, string>(true);
+
+// triggers without a schema
+const t2 = nelkap.workflow({ name: 't2', on: { webhook: 'stripe' } }, async (request) => { same<typeof request, WebhookRequest>(true); return request.body; });
+same<InputOf<typeof t2>, WebhookRequest>(true); same<OutputOf<typeof t2>, string>(true);
+const t3 = nelkap.workflow({ name: 't3', on: [{ webhook: 'stripe' }, { webhook: 'github' }] }, async (p) => { same<typeof p, WebhookRequest>(true); const bytes: string | undefined = p.bodyBase64; return { p, bytes }; });
+const t3b = nelkap.workflow({ name: 't3b', on: [{ event: 'order.paid' }, { webhook: 'shop' }] }, async (p) => { same<typeof p, unknown>(true); });
+const t3c = nelkap.workflow({ name: 't3c', on: [{ event: 'order.paid' }, { webhook: 'shop' }] }, async (p: { id: string } | WebhookRequest) => ('webhook' in p ? p.json : p.id));
+const t3d = nelkap.workflow({ name: 't3d', on: { webhook: 'shop' }, payload: z.object({ json: zOrder }).transform((request) => request.json) }, async (o) => o.total); same<OutputOf<typeof t3d>, number>(true);
+const t3e = nelkap.workflow({ name: 't3e', on: { event: 'webhook.shop' } }, async (request) => { same<typeof request, WebhookRequest>(true); });
+const t3f = nelkap.workflow({ name: 't3f', on: { webhook: 'shop' } }, async ({ body, headers }: Pick<WebhookRequest, 'body' | 'headers'>) => [body, headers['x-signature']]);
+const t4 = nelkap.workflow({ name: 't4', on: { event: 'order.paid' } }, async (id) => { same<typeof id, unknown>(true); });
+const t5 = nelkap.workflow({ name: 't5', on: { event: 'order.paid' } }, async (id: string) => id); same<InputOf<typeof t5>, string>(true);
+const t6 = nelkap.workflow({ name: 't6', on: [{ event: 'order.paid' }, { event: 'order.free' }] }, async (o: { id: string }) => o.id);
+const many = nelkap.workflow({ name: 'many', timeout: '1h' }, async ({ n }: { n: number }) => n);
+const annotated: Workflow<string, { orderId: string; at: string }> = w1;
+
+const h = await nelkap.run(w1, 'o_1', { key: 'k', keyFor: '1d' }); const r = await h.result(); same<typeof r, { orderId: string; at: string }>(true);
+await nelkap.run(w2); await nelkap.run(w2, undefined, { key: 'x' }); await nelkap.run(s1, { id: 'x', total: 1, at: '2026' });
+const far_ = nelkap.ref<typeof w1>('w1', { app: 'billing' }); const away = await (await nelkap.run(far_, 'x')).result(); same<typeof away, { orderId: string; at: string }>(true);
+const other = nelkap.ref<Workflow<{ a: number }, string>>('go workflow'); await nelkap.run(other, { a: 1 });
+const unknownRef = nelkap.ref('x'); await nelkap.run(unknownRef, 5);
+
+// emit, waits
+await nelkap.emit({ event: 'order.paid', payload: 'o_1', id: 'x' }); const es = await nelkap.emit([{ event: 'a', payload: 1 }, { event: 'b', payload: null }]); const esn: string[] = es.map((e) => e.id); void esn;
+const mine = new Nelkap({ app: 'shop' }); const mw = mine.workflow('m', async (x: number) => x);
+export const handler: (r: Request) => Promise<Response> = nelkap.handler({ workflows: [w1, w2, w3, w4, s1, s2, s3, s4, t2, t3, t3b, t3c, t3d, t3e, t3f, t4, t5, t6, many, mw] }); void annotated;
+const t11 = nelkap.workflow({ name: 't11', payload: z.object({ at: z.coerce.date(), u: z.unknown(), a: z.any(), r: z.record(z.string(), z.number()), o: z.string().optional(), n: z.string().nullable(), d: z.iso.datetime(), e: z.enum(['a', 'b']), l: z.literal(3), un: z.union([z.string(), z.number()]), tu: z.tuple([z.string(), z.number()]), j: z.json(), tr: z.string().transform((s) => s.length), lazy: z.array(z.string()) }) }, async (x) => x.at.getTime() + x.tr); void t11;
+interface Node { name: string; kids: Node[] } const zNode: z.ZodType<Node> = z.lazy(() => z.object({ name: z.string(), kids: z.array(zNode) }));
+const t12 = nelkap.workflow({ name: 't12', payload: zNode }, async (x) => x.kids.length); void t12;
+const started = await nelkap.step.run('new', ({ nelkap }) => nelkap.run(w1, 'x')); const rid: string = started.id; const rres = await nelkap.result(started, w1); same<typeof rres, { orderId: string; at: string }>(true); void rid;

@@ -1,0 +1,54 @@
+import { nelkap } from 'nelkap';
+import { z } from 'zod';
+
+const { step } = nelkap;
+class Money { constructor(readonly amount: number) {} add() { return this; } }
+declare function rows(): Promise<{ id: string; deep: { m: Map<string, number> }[] }>;
+
+step.run('a', () => 1n); // refused: result is a bigint
+step.run('b', () => ({ deep: [1n] })); // refused: result.deep[] is a bigint
+step.run('c', rows); // refused: result.deep[].m is a Map
+step.run('d', async () => { await rows(); return new Map([[1, 2]]); }); // refused: result is a Map
+step.run('e', () => fetch('http://x')); // refused: is a function or method
+step.run('f', () => new Money(1)); // refused: result.add is a function or method
+step.run('g', () => ({ f: () => 1 })); // refused: result.f is a function or method
+step.run('h', async () => new Uint8Array(3)); // refused: result is an object that JSON empties
+step.run('i', { retries: 1 }, () => new Set([1])); // refused: result is a Set
+step.run('j', () => ({ p: Promise.resolve(1) })); // refused: result.p is a promise
+step.run('k', () => () => 1); // refused: result is a function
+step.run('l', () => new Error('x')); // refused: result is an Error
+step.run('m', ({ signal }) => signal); // refused: is a function or method
+step.run('n', () => 1, { retries: 2 }); // refused:
+step.run('o', { timeout: '5 minuts' }, () => 1); // refused: 5 minuts
+step.run('p', { retires: 1 }, () => 1); // refused: retires
+nelkap.run(nelkap.workflow('w', async (x: string) => x)); // refused: Expected
+nelkap.run(nelkap.workflow('w', async (x: string) => x), 5); // refused: number
+step.run('q', async () => ({ a: { b: { c: { d: { e: 1n } } } } })); // refused: a part more than four levels down
+function wrapper<T>(fn: () => Promise<T>) { return step.run('q', fn); } // refused: Savable
+void wrapper;
+
+nelkap.workflow({ name: 'a', retires: 4 }, async (x: string) => x); // refused: retires
+nelkap.workflow({ name: 'b', timeout: '2 houers' }, async (x: string) => x); // refused: houers
+nelkap.workflow({ name: 'c', payload: z.object({ id: z.string() }) }, async (x: number) => x); // refused: the schema gives
+nelkap.workflow({ name: 'd', payload: z.object({ id: z.string() }) }, async (x) => x.total); // refused: total
+nelkap.workflow({ name: 'e', on: { event: 'x', iff: 'x' } }, async () => 1); // refused: never
+nelkap.workflow({ name: 'o', on: { webhook: 'x', iff: 'x' } }, async () => 1); // refused: never
+nelkap.workflow({ name: 'p', on: [{ event: 'x' }, { webhook: 'x', secret: 'x' }] }, async () => 1); // refused: never
+nelkap.workflow({ name: 'q', on: { event: 'x', webhook: 'x' } }, async () => 1); // refused: never
+nelkap.workflow({ name: 'r', on: { webhook: 1 } }, async () => 1); // refused: number
+nelkap.workflow({ name: 's', on: { webhook: 'x' } }, async (order: { id: string }) => order.id); // refused: the trigger gives
+nelkap.workflow({ name: 't', on: { webhook: 'x' } }, async (request) => request.text); // refused: text
+nelkap.workflow('g', async (x) => x.id); // refused: unknown
+nelkap.workflow({ name: 'h', payload: z.string(), retires: 2 }, async (x) => x); // refused: retires
+nelkap.workflow('i', async () => new Map()); // refused: result is a Map
+nelkap.workflow('j', async (d: { at: Date }) => d.at.getTime()); // refused: a payload arrives as JSON, that is as
+nelkap.workflow('k', { retries: 3 }, async (x: string) => x); // refused:
+nelkap.workflow({ name: 'l', payload: z.object({ at: z.date() }) }, async (x) => x.at.getTime()); // refused: the schema must take
+nelkap.workflow({ name: 'm', payload: z.object({ n: z.bigint() }) }, async (x) => String(x.n)); // refused: the schema must take
+
+// What is not there yet is not in the types either.
+nelkap.step.sleep('x', '3 days'); // refused: sleep
+nelkap.workflow({ name: 'u', on: { schedule: '@daily' } }, async () => 1); // refused: schedule
+nelkap.workflow({ name: 'v', on: { webhook: 'x', if: 'true' } }, async () => 1); // refused: never
+nelkap.workflow({ name: 'n', once: () => 'x' }, async () => 1); // refused: once
+nelkap.step.run('r', { atMostOnce: true }, () => 1); // refused: atMostOnce
