@@ -25,9 +25,9 @@ GO_TEST := go test $(RACE) -timeout 10m
 GO_TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
 
 # What there is. A stage whose folder is absent says so and passes.
-MODULES      := . $(patsubst %/go.mod,%,$(wildcard sdk/go/go.mod internal/sim/go.mod e2e/go.mod bench/go.mod examples/*/go.mod))
-GO_EXAMPLES  := $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod))
-NPM_EXAMPLES := $(patsubst %/package.json,%,$(wildcard examples/*/package.json))
+MODULES      := . $(patsubst %/go.mod,%,$(wildcard sdk/go/go.mod internal/sim/go.mod e2e/go.mod bench/go.mod examples/*/go.mod examples/*/*/go.mod))
+GO_EXAMPLES  := $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod examples/*/*/go.mod))
+NPM_EXAMPLES := $(patsubst %/package.json,%,$(wildcard examples/*/package.json examples/*/*/package.json))
 TYPESCRIPT   := $(patsubst %/package.json,%,$(wildcard sdk/typescript/package.json))
 
 stage   = @printf '\n== %s\n' '$(1)'
@@ -127,8 +127,9 @@ test-e2e:
 endif
 
 ifneq ($(GO_EXAMPLES)$(NPM_EXAMPLES),)
-test-examples: $(addsuffix /$(INSTALLED),$(NPM_EXAMPLES)) ## every example builds and passes its tests
+test-examples: $(addsuffix /$(INSTALLED),$(TYPESCRIPT) $(NPM_EXAMPLES)) ## every example builds and passes its tests
 	$(call stage,examples)
+	@cd sdk/typescript && npm run --silent build
 	$(call each,$(GO_EXAMPLES),go vet ./... && go test ./...)
 	$(call each,$(NPM_EXAMPLES),npm test --silent)
 else
@@ -156,4 +157,4 @@ bench: build ## prints the figures of docs/internals/benchmarks.md
 	$(if $(wildcard bench/go.mod),@cd bench && go run .,$(call absent,bench))
 
 clean: ## removes what was built and installed
-	@rm -rf bin coverage $(addsuffix /dist,$(TYPESCRIPT)) $(addsuffix /node_modules,$(TYPESCRIPT) $(NPM_EXAMPLES))
+	@rm -rf bin coverage $(addsuffix /dist,$(TYPESCRIPT) $(NPM_EXAMPLES)) $(addsuffix /node_modules,$(TYPESCRIPT) $(NPM_EXAMPLES))

@@ -45,7 +45,7 @@ type Options struct {
 	DescribeEvery time.Duration
 	// AppPauseMax is the longest pause between looks at an app that can't be used; 1 min (C14), in dev shorter.
 	AppPauseMax time.Duration
-	// ForgetAfter is how long a workflow that its app no longer has still starts; 10 min, in dev 0 (D1).
+	// ForgetAfter is how long a workflow that its app no longer has still starts (D1); zero is not at all.
 	ForgetAfter time.Duration
 	Logger      *slog.Logger
 	// Jitter draws from [0, 1). Tests switch it off.

@@ -218,6 +218,7 @@ func (e *Engine) revive(run workflow.Run, res store.Result) *live {
 	}
 	l := e.track(run, res.History)
 	l.written = true
+	e.ask(l, 2*heartbeat(run.Lease)) // its process must poll for it: nothing else would notice its death before the lease ends
 	return l
 }
 

@@ -1,0 +1,3 @@
+module github.com/nelkap/nelkap/examples/demo
+
+go 1.26

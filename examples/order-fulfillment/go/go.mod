@@ -1,0 +1,27 @@
+module github.com/nelkap/nelkap/examples/order-fulfillment/go
+
+go 1.26.0
+
+replace (
+	github.com/nelkap/nelkap/examples/order-fulfillment/stripe-stand-in => ../stripe-stand-in
+	github.com/nelkap/nelkap/sdk/go => ../../../sdk/go
+)
+
+require (
+	github.com/nelkap/nelkap/examples/order-fulfillment/stripe-stand-in v0.0.0
+	github.com/nelkap/nelkap/sdk/go v0.0.0
+	github.com/stripe/stripe-go/v82 v82.5.1
+	modernc.org/sqlite v1.62.0
+)
+
+require (
+	github.com/dustin/go-humanize v1.1.0 // indirect
+	github.com/google/uuid v1.6.0 // indirect
+	github.com/mattn/go-isatty v0.0.24 // indirect
+	github.com/ncruces/go-strftime v1.1.0 // indirect
+	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
+	golang.org/x/sys v0.49.0 // indirect
+	modernc.org/libc v1.80.1 // indirect
+	modernc.org/mathutil v1.7.1 // indirect
+	modernc.org/memory v1.12.1 // indirect
+)
