@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"encoding/json/jsontext"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/store"
@@ -20,6 +21,10 @@ type live struct {
 	run     workflow.Run
 	history store.History
 	latest  int64
+
+	// payload is the run's, once payloadKnown says so.
+	payload      jsontext.Value
+	payloadKnown bool
 
 	queue   *queue // whose slot it holds
 	process *process
@@ -74,6 +79,7 @@ func (e *Engine) track(run workflow.Run, history store.History) *live {
 	l.queue = e.queue(appID{run.Env, run.App})
 	l.queue.inFlight++
 	e.live[l.callID] = l
+	e.playing[l.runID] = l
 	return l
 }
 
@@ -93,6 +99,9 @@ func (e *Engine) untrack(l *live) {
 		return
 	}
 	delete(e.live, l.callID)
+	if e.playing[l.runID] == l {
+		delete(e.playing, l.runID)
+	}
 	e.answered(l)
 	if l.process != nil {
 		delete(l.process.calls, l.callID)

@@ -65,7 +65,7 @@ func TestTheLastPollOfADeadProcessHoldsNoCall(t *testing.T) {
 	}
 }
 
-func TestWhatACaughtRequestStoredIsActedUpon(t *testing.T) {
+func TestWhatAnAbandonedRequestStoredIsActedUpon(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w", Triggers: []wire.Trigger{{Event: "e"}}})
 		n, s := startFaulty(t, a)

@@ -86,8 +86,9 @@ type Engine struct {
 	timers    *timers
 	apps      *registry
 
-	mu        sync.Mutex // guards what follows
-	live      map[string]*live
+	mu        sync.Mutex       // guards what follows
+	live      map[string]*live // by call
+	playing   map[string]*live // the same, by run
 	processes map[string]*process
 	queues    map[appID]*queue
 	waiters   map[string]*waiter // of runs that somebody waits for
@@ -114,7 +115,7 @@ func New(s store.Store, caller Caller, options Options) *Engine {
 	}
 	e := &Engine{
 		store: s, caller: caller, options: options, log: options.Logger,
-		live: map[string]*live{}, processes: map[string]*process{}, queues: map[appID]*queue{}, waiters: map[string]*waiter{},
+		live: map[string]*live{}, playing: map[string]*live{}, processes: map[string]*process{}, queues: map[appID]*queue{}, waiters: map[string]*waiter{},
 		hints: make(chan *queue, hintsMax),
 	}
 	e.committer = newCommitter(s, e.log)
@@ -266,14 +267,15 @@ func (e *Engine) after(c change) {
 	e.logChange(&c)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if l := e.current(c.before); l != nil {
+	l := e.current(c.before)
+	if l != nil {
 		e.follow(l, run, c)
 	}
 	if run.Status == workflow.Queued && c.before.Status != workflow.Queued {
 		e.enqueue(run)
 	}
 	if run.Status.Final() {
-		e.ended(run.ID)
+		e.ended(c.decision, l)
 	}
 }
 

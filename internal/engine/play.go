@@ -36,8 +36,12 @@ func (e *Engine) play(l *live, f *fresh) {
 		e.void(l, workflow.Void{CallID: l.callID, RetryAt: e.now()}, err.Error())
 		return
 	}
-	body, err := e.message(ctx, run, f)
-	if err != nil {
+	body, payload, err := e.message(ctx, run, f)
+	if err == nil {
+		e.mu.Lock()
+		l.payload, l.payloadKnown = payload, true
+		e.mu.Unlock()
+	} else {
 		if e.ctx.Err() == nil {
 			e.log.Error("preparing a call", "run", run.ID, "error", err)
 		}
@@ -106,8 +110,8 @@ func (e *Engine) void(l *live, in workflow.Void, why string) {
 	e.untrack(l)
 }
 
-// message writes the request of a call.
-func (e *Engine) message(ctx context.Context, run workflow.Run, f *fresh) ([]byte, error) {
+// message writes the request of a call, and gives the payload that is in it.
+func (e *Engine) message(ctx context.Context, run workflow.Run, f *fresh) ([]byte, jsontext.Value, error) {
 	m := wire.Call{
 		Type: "call",
 		Run: wire.Run{
@@ -125,11 +129,12 @@ func (e *Engine) message(ctx context.Context, run workflow.Run, f *fresh) ([]byt
 	if f == nil {
 		var err error
 		if f, err = e.reload(ctx, run, &m.Steps); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	m.Run.Payload, m.Run.Event = f.payload, f.event
-	return wire.Encode(m)
+	body, err := wire.Encode(m)
+	return body, f.payload, err
 }
 
 // reload reads what a later call needs: payload, event, saved steps, and what is due again.
