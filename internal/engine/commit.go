@@ -21,16 +21,20 @@ const (
 
 // committer is group commit: everything that waits goes into one transaction with one sync. Whoever commits waits for its own
 // result. Saves of calls are never refused for load.
+//
+// It has no goroutine of its own. Who brings a change while nobody commits leads: it commits what waits, its own change among
+// it, and so an idle server's answer costs no change of goroutines. What came meanwhile is led by another.
 type committer struct {
 	store store.Store
 	log   *slog.Logger
-	wake  chan struct{} // a hint: something waits
 
 	mu      sync.Mutex
 	waiting []*pending
+	leading bool
 	closed  bool
+	idle    chan struct{} // closed when the last leader is done, after closed
 
-	commits, changes int64 // of run alone: what was committed
+	commits, changes int64 // what was committed; the leader's
 }
 
 // pending is one change that waits for its commit.
@@ -43,7 +47,7 @@ type pending struct {
 }
 
 func newCommitter(s store.Store, log *slog.Logger) *committer {
-	return &committer{store: s, log: log, wake: make(chan struct{}, 1)}
+	return &committer{store: s, log: log, idle: make(chan struct{})}
 }
 
 // full tells whether new work should be refused.
@@ -57,7 +61,9 @@ func (c *committer) full() bool {
 // upon. A store that can't commit is waited for commitMax at most.
 func (c *committer) commit(change store.Change) (store.Result, error) {
 	p := newPending(change)
-	c.submit(p)
+	if c.submit(p) {
+		c.lead()
+	}
 	return p.wait()
 }
 
@@ -65,25 +71,49 @@ func newPending(change store.Change) *pending {
 	return &pending{change: change, since: time.Now(), done: make(chan struct{})}
 }
 
-// submit puts changes in line. Once the committer is closed they are given back with ErrStopping.
-func (c *committer) submit(line ...*pending) {
+// submit puts changes in line, and tells the caller whether it must lead. Once the committer is closed they are given back with
+// ErrStopping.
+func (c *committer) submit(line ...*pending) (lead bool) {
 	if len(line) == 0 {
-		return
+		return false
 	}
 	c.mu.Lock()
-	closed := c.closed
-	if !closed {
-		c.waiting = append(c.waiting, line...)
-	}
-	c.mu.Unlock()
-	if closed {
+	defer c.mu.Unlock()
+	if c.closed {
 		c.giveBack(line, ErrStopping)
+		return false
+	}
+	c.waiting = append(c.waiting, line...)
+	lead = !c.leading
+	c.leading = true
+	return lead
+}
+
+// lead commits what waits, once. What came meanwhile is led by a goroutine of its own: nobody works for others when its own is done.
+func (c *committer) lead() {
+	c.commitBatch(c.take())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.waiting) > 0 {
+		go c.lead()
 		return
 	}
-	select {
-	case c.wake <- struct{}{}:
-	default:
+	c.leading = false
+	if c.closed {
+		close(c.idle)
 	}
+}
+
+// close commits what waits and takes nothing more.
+func (c *committer) close() {
+	c.mu.Lock()
+	c.closed = true
+	leading := c.leading
+	c.mu.Unlock()
+	if leading {
+		<-c.idle
+	}
+	c.log.Info("stopped", "commits", c.commits, "changes", c.changes)
 }
 
 func (p *pending) wait() (store.Result, error) {
@@ -92,29 +122,6 @@ func (p *pending) wait() (store.Result, error) {
 		return p.result, p.err
 	}
 	return p.result, p.result.Err
-}
-
-// run commits until ctx ends, then what is left.
-func (c *committer) run(ctx context.Context) {
-	for {
-		batch := c.take()
-		if len(batch) > 0 {
-			c.commitBatch(ctx, batch)
-			continue
-		}
-		select {
-		case <-c.wake:
-		case <-ctx.Done():
-			c.mu.Lock()
-			c.closed = true
-			c.mu.Unlock()
-			for left := c.take(); len(left) > 0; left = c.take() {
-				c.commitBatch(ctx, left)
-			}
-			c.log.Info("stopped", "commits", c.commits, "changes", c.changes)
-			return
-		}
-	}
 }
 
 func (c *committer) take() []*pending {
@@ -130,7 +137,7 @@ func (c *committer) take() []*pending {
 }
 
 // commitBatch commits a batch, again while the store can't, and in halves when its data is refused (N3).
-func (c *committer) commitBatch(ctx context.Context, batch []*pending) {
+func (c *committer) commitBatch(batch []*pending) {
 	if len(batch) == 0 {
 		return
 	}
@@ -139,7 +146,7 @@ func (c *committer) commitBatch(ctx context.Context, batch []*pending) {
 		changes[i] = p.change
 	}
 	for {
-		results, err := c.store.Commit(context.WithoutCancel(ctx), changes)
+		results, err := c.store.Commit(context.Background(), changes)
 		if err == nil {
 			c.commits++
 			c.changes += int64(len(batch))
@@ -151,16 +158,16 @@ func (c *committer) commitBatch(ctx context.Context, batch []*pending) {
 		}
 		if errors.Is(err, store.ErrBadChange) && len(batch) > 1 {
 			half := len(batch) / 2
-			c.commitBatch(ctx, batch[:half])
-			c.commitBatch(ctx, batch[half:])
+			c.commitBatch(batch[:half])
+			c.commitBatch(batch[half:])
 			return
 		}
-		if errors.Is(err, store.ErrBadChange) || errors.Is(err, store.ErrUnknown) || time.Since(batch[0].since) > commitMax || ctx.Err() != nil {
+		if errors.Is(err, store.ErrBadChange) || errors.Is(err, store.ErrUnknown) || time.Since(batch[0].since) > commitMax {
 			c.giveBack(batch, err)
 			return
 		}
 		c.log.Error("the store can't commit; trying again", "changes", len(batch), "error", err)
-		pause(ctx, retryPause)
+		pause(context.Background(), retryPause)
 	}
 }
 

@@ -127,17 +127,12 @@ func New(s store.Store, caller Caller, options Options) *Engine {
 // Run works until ctx ends, then stops: it makes no new call, answers all polls, and leaves calls in flight their lease. It
 // returns when nothing of it is left. ready is called once it takes requests.
 func (e *Engine) Run(ctx context.Context, ready func()) error {
-	// What is in flight when ctx ends may still commit; the committer stops last.
-	committing, stopCommitting := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopCommitting()
-	var committer sync.WaitGroup
-	committer.Go(func() { e.committer.run(committing) })
+	// What is in flight when ctx ends may still commit: the committer is closed last.
+	defer e.committer.close()
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	e.ctx, e.started = inner, e.now()
 	if err := e.recover(inner); err != nil {
-		stopCommitting()
-		committer.Wait()
 		return err
 	}
 	e.spawn(e.runTimers)
@@ -148,8 +143,6 @@ func (e *Engine) Run(ctx context.Context, ready func()) error {
 	e.stop()
 	cancel()
 	e.work.Wait()
-	stopCommitting()
-	committer.Wait()
 	return nil
 }
 

@@ -77,7 +77,9 @@ func (e *Engine) Save(ctx context.Context, saves wire.Saves) wire.SavesAnswer {
 			e.heard(saves.Process, save.Call)
 		})
 	}
-	e.committer.submit(line...) // at once, so that they share a commit
+	if e.committer.submit(line...) { // at once, so that they share a commit
+		e.committer.lead()
+	}
 	for i, a := range attempts {
 		if a != nil {
 			answer.Saves[i] = e.finishSave(ctx, saves.Process, saves.Saves[i], a)
