@@ -64,16 +64,15 @@ func hammer(flight int, d time.Duration, work func() error) figure {
 	return f
 }
 
-func measure(binary string, d time.Duration) error {
-	binary, err := filepath.Abs(binary)
-	if err != nil {
+func measure(binary string, d time.Duration) (err error) {
+	if binary, err = filepath.Abs(binary); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp(".", ".data-") // beside the sources: a temporary file system may not be a disk
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	sync, err := measureSync(dir, d/5)
 	if err != nil {
 		return err
@@ -86,7 +85,9 @@ func measure(binary string, d time.Duration) error {
 	if err != nil {
 		return err
 	}
-	report(sync, echo, runs)
+	if err := report(sync, echo, runs); err != nil {
+		return err
+	}
 	for _, f := range append(echo, runs...) {
 		if f.failures > 0 {
 			return fmt.Errorf("%d of the requests failed", f.failures)

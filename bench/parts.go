@@ -48,22 +48,24 @@ func serveEcho(address string) error {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		json.NewEncoder(w).Encode(body)
+		if err := json.NewEncoder(w).Encode(body); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
 	}))
 }
 
 func serve(address string, h http.Handler) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	server := &http.Server{Addr: address, Handler: h}
-	go func() {
-		<-ctx.Done()
-		server.Close()
-	}()
-	if err := server.ListenAndServe(); err != http.ErrServerClosed {
+	server := &http.Server{Addr: address, Handler: h, ReadHeaderTimeout: time.Minute}
+	ended := make(chan error, 1)
+	go func() { ended <- server.ListenAndServe() }()
+	select {
+	case err := <-ended:
 		return err
+	case <-ctx.Done():
+		return server.Close()
 	}
-	return nil
 }
 
 // part is a process of the measurement.
@@ -99,9 +101,11 @@ func start(name, address string, env []string, command string, args ...string) (
 	return nil, fmt.Errorf("%s did not start: see %s", name, log.Name())
 }
 
+// stop ends the process, and waits for it. It may be called twice.
 func (p *part) stop() {
-	p.cmd.Process.Signal(syscall.SIGTERM)
-	p.cmd.Wait()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err == nil {
+		p.cmd.Wait() //nolint:errcheck // how it ends says nothing: it was told to
+	}
 }
 
 // output is what the process wrote.
@@ -120,16 +124,6 @@ func (p *part) cpu() time.Duration {
 	user, _ := strconv.Atoi(fields[11])
 	system, _ := strconv.Atoi(fields[12])
 	return time.Duration(user+system) * 10 * time.Millisecond
-}
-
-// memory is a process's resident memory in bytes.
-func (p *part) memory() int64 {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/statm")
-	if err != nil {
-		return 0
-	}
-	pages, _ := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
-	return pages * int64(os.Getpagesize())
 }
 
 // freeAddress finds a free port of this machine.

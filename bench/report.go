@@ -10,7 +10,7 @@ import (
 )
 
 // report prints the figures, and the two ratios that are aimed at.
-func report(sync figure, echo, runs []figure) {
+func report(sync figure, echo, runs []figure) error {
 	fmt.Printf("%d cores, %s; %d steps of %d bytes per run, one after the other; each acknowledgement is synced\n\n", runtime.NumCPU(), runtime.Version(), stepsPerRun, resultBytes)
 	w := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "append and fsync\tp50 %s\tp99 %s\t\n\n", round(sync.quantile(0.5)), round(sync.quantile(0.99)))
@@ -24,13 +24,16 @@ func report(sync figure, echo, runs []figure) {
 		fmt.Fprintf(w, "%d\t%.0f\t%s\t%s\t%s\t%s\t%.1f\t%.0f\t\n", f.flight, f.rate()*stepsPerRun, round(f.quantile(0.5)), round(f.quantile(0.99)),
 			round(f.server/steps), round(f.app/steps), float64(f.rows)/float64(max(f.commits, 1)), float64(f.commits)/f.took.Seconds())
 	}
-	w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
 	best := slices.MaxFunc(echo, func(a, b figure) int { return int(a.rate() - b.rate()) }).rate()
 	last, first := runs[len(runs)-1], runs[0]
 	floor := echo[0].quantile(0.5) + sync.quantile(0.5)
 	perStep := first.quantile(0.5) / stepsPerRun
 	fmt.Printf("\nat %d in flight: %.2f steps per request of the echo's best (aim: at least 0.8)\n", last.flight, last.rate()*stepsPerRun/best)
 	fmt.Printf("at %d in flight: a step takes %s, %.2f times echo and fsync together, %s (aim: at most 2)\n", first.flight, round(perStep), float64(perStep)/float64(floor), round(floor))
+	return nil
 }
 
 func round(d time.Duration) string {
