@@ -6,7 +6,7 @@
 // loop works, slower, without the notifications that it gets.
 //
 // The parts, a file each: commit (group commit), start (runs, events, replays), dispatch (which run is called next), play (one
-// call), contact (who is alive), save and end (what apps say), timer, apps (what apps are).
+// call), contact (who is alive), save and end (what apps say), timer, sweep, apps (what apps are).
 package engine
 
 import (
@@ -138,6 +138,7 @@ func (e *Engine) Run(ctx context.Context, ready func()) error {
 	e.spawn(e.runTimers)
 	e.spawn(e.runQueues)
 	e.spawn(e.runApps)
+	e.spawn(e.runSweep)
 	ready()
 	<-ctx.Done()
 	e.stop()

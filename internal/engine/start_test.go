@@ -82,6 +82,21 @@ func TestARunKeyWithATimeIsFreeAfterIt(t *testing.T) {
 	})
 }
 
+func TestExpiredKeysAreSweptAway(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n, s := startApp(t, newApp(wire.Workflow{Name: "w"}), engine.Options{})
+		n.startWith(t, engine.StartRequest{Key: "short", KeyFor: time.Minute})
+		n.startWith(t, engine.StartRequest{Key: "long", KeyFor: time.Hour})
+		created := time.Now()
+		time.Sleep(30 * time.Minute)
+		// Seen from before its end, the short key would still be there.
+		keys, err := s.Keys(context.Background(), engine.DefaultEnv, store.KeyRun, "app\x00w", created)
+		if err != nil || len(keys) != 1 || keys[0].Key != "long" {
+			t.Fatalf("%+v, %v", keys, err)
+		}
+	})
+}
+
 func TestAStartTriedAgainFindsItsRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n, s := startApp(t, newApp(wire.Workflow{Name: "w"}), engine.Options{})
