@@ -1,0 +1,11 @@
+// Package e2e proves the whole: the built server, real apps of both SDKs as processes of their own, and faults that are injected
+// for real: SIGKILL, SIGSTOP, connections that close, answers that never come. It has tests only, and needs bin/nelkap and the built
+// TypeScript SDK; TestMain says what to run where one is missing.
+//
+// What is asserted is what users see: marks that steps leave in a file outside (package plan), and the HTTP API. Logs are shown
+// when a test fails, and never asserted.
+//
+// E2E_SERVER_KILLS and E2E_APP_KILLS ask for more kills than the short form has, E2E_SEED for the kills of an earlier run.
+//
+// Every wait is for a condition and has a limit. Time passes only where the passing itself is the fault, as in a lease that ends.
+package e2e

@@ -1,0 +1,15 @@
+module github.com/nelkap/nelkap/e2e
+
+go 1.27
+
+replace (
+	github.com/nelkap/nelkap => ..
+	github.com/nelkap/nelkap/sdk/go => ../sdk/go
+)
+
+require (
+	github.com/nelkap/nelkap v0.0.0-00010101000000-000000000000
+	github.com/nelkap/nelkap/sdk/go v0.0.0
+)
+
+require github.com/oklog/ulid/v2 v2.1.2 // indirect
