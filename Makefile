@@ -120,6 +120,7 @@ endif
 ifneq ($(wildcard e2e/go.mod),)
 test-e2e: build $(addsuffix /$(INSTALLED),$(TYPESCRIPT)) ## the built binary and real apps, killed at random moments
 	$(call stage,end to end)
+	@cd sdk/typescript && npm run --silent build
 	@cd e2e && $(GO_TEST) ./...
 else
 test-e2e:

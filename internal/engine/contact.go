@@ -253,6 +253,7 @@ func (e *Engine) cut(l *live, why string) {
 
 // Heartbeat holds a process's poll until there is news of one of its calls, or the interval is over (C7). It waits at most 5 s.
 func (e *Engine) Heartbeat(ctx context.Context, hb wire.Heartbeat) (wire.HeartbeatAnswer, error) {
+	defer e.unheld(hb.Process) // also where a process that dies meanwhile breaks the poll off
 	var news []wire.News
 	for _, f := range hb.Calls {
 		status, err := e.name(ctx, hb.Process, f)
@@ -269,7 +270,6 @@ func (e *Engine) Heartbeat(ctx context.Context, hb wire.Heartbeat) (wire.Heartbe
 		e.hold(ctx, hb.Process, wait)
 	}
 	news = append(news, e.news(hb)...)
-	e.unheld(hb.Process)
 	return wire.HeartbeatAnswer{Time: wire.At(e.now()), Calls: news}, nil
 }
 

@@ -8,7 +8,9 @@ import (
 
 	"github.com/nelkap/nelkap/internal/engine"
 	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/store/memory"
 	"github.com/nelkap/nelkap/internal/wire"
+	"github.com/nelkap/nelkap/internal/workflow"
 )
 
 // What a process sent before it died may be read after its connections have closed. None of it may hold its calls for a lease.
@@ -90,5 +92,38 @@ func TestWhatAnAbandonedRequestStoredIsActedUpon(t *testing.T) {
 			a.next(t, time.Second).lose()
 			s.set(nil)
 		}
+	})
+}
+
+// leaving is a store that reads nothing for whoever has gone, as a database does.
+type leaving struct{ store.Store }
+
+func (l leaving) Load(ctx context.Context, runID string) (workflow.Run, store.History, error) {
+	if err := ctx.Err(); err != nil {
+		return workflow.Run{}, store.History{}, err
+	}
+	return l.Store.Load(ctx, runID)
+}
+
+func TestAPollThatBreaksOffWhileItIsReadHoldsNoCall(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n := startNode(t, leaving{memory.New()}, a, engine.Options{})
+		n.know(t)
+		n.start(t, "w")
+		c := a.next(t, time.Second)
+		want(t, "save", n.save(c, "n", 0, completed("a", `1`)).Status, wire.Accepted)
+		c.lose()
+		synctest.Wait()
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		// The second call is not known here, so that its run is read.
+		other := wire.Fence{Call: "call_other", Token: c.Call.Call.Token, Nonce: "m"}
+		if _, err := n.Heartbeat(gone, wire.Heartbeat{Process: "process", Calls: []wire.Fence{c.fence("n"), other}, WaitMs: 5000}); err == nil {
+			t.Fatal("the poll did not break off")
+		}
+		began := time.Now()
+		a.next(t, time.Minute)
+		want(t, "pick-up after", time.Since(began), 10*time.Second)
 	})
 }

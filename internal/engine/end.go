@@ -22,8 +22,8 @@ func (e *Engine) answer(l *live, body []byte) {
 		f := wire.Fence{Call: l.callID, Token: run.Call.Token, Nonce: end.Nonce}
 		if out := e.endCall(context.WithoutCancel(e.ctx), f, end); out.Status == wire.Accepted && end.Type != wire.Over {
 			return
-		} else if out.Status == wire.Superseded || end.Type == wire.Over {
-			// Another playing of the same call may hold it (C4): this answer is not its end.
+		} else if out.Status == wire.Superseded || out.Status == wire.Later || end.Type == wire.Over {
+			// Another playing of the same call may hold it (C4), or the end can't be stored now: this answer is not its end.
 			e.lost(l, false)
 			return
 		} else if out.Status != wire.Invalid {
