@@ -155,7 +155,7 @@ func (e *Engine) endInput(callID string, end wire.End) (workflow.End, error) {
 	case wire.Suspended:
 		in.Kind = workflow.EndSuspended
 	case wire.Yielded:
-		in.Kind, in.Stopping = workflow.EndYielded, end.Stopping
+		in.Kind, in.Excused = workflow.EndYielded, end.Excused
 	default:
 		return in, errors.Join(errInvalid, errors.New("an end's type must be completed, failed, suspended, yielded or over"))
 	}

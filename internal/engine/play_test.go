@@ -202,6 +202,36 @@ func TestThreeYieldsWithoutProgressFailTheRun(t *testing.T) {
 	})
 }
 
+func TestYieldsThatSayNothingOfProgressAreNotCounted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{})
+		id := n.start(t, "w").Run.ID
+		for range 10 {
+			a.next(t, time.Second).end(t, wire.End{Type: wire.Yielded, Excused: true})
+		}
+		a.next(t, time.Second).end(t, wire.End{Type: wire.Completed})
+		synctest.Wait()
+		want(t, "status", n.run(t, id).Status, workflow.Completed)
+	})
+}
+
+func TestACallThatAStoppingProcessRefusesIsMadeAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{})
+		n.start(t, "w")
+		for range 20 {
+			a.next(t, 2*time.Second).answer <- call.Outcome{Kind: call.Refused, Code: call.CodeStopping}
+		}
+		c := a.next(t, 2*time.Second)
+		want(t, "cuts", c.Call.Call.Cuts, 0)
+		if apps := n.Apps(engine.DefaultEnv); apps[0].Reason != "" {
+			t.Errorf("C14: the app is paused: %s", apps[0].Reason)
+		}
+	})
+}
+
 func TestAnAppGetsNoMoreCallsThanItTakesOldestFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})

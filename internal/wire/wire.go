@@ -216,7 +216,7 @@ type End struct {
 	Retries      int            `json:"retries,omitzero"`
 	RetryAfterMs *int64         `json:"retryAfterMs,omitzero"`
 	Seen         int64          `json:"seen,omitzero"`
-	Stopping     bool           `json:"stopping,omitzero"`
+	Excused      bool           `json:"excused,omitzero"`
 	Waits        []Wait         `json:"waits,omitempty"`
 }
 

@@ -178,7 +178,7 @@ func end(d *Decision, in Input, now time.Time) error {
 	case EndSuspended:
 		return suspend(r, e, now)
 	case EndYielded:
-		yield(d, progress || e.Stopping, now)
+		yield(d, progress || e.Excused, now)
 	default:
 		return fmt.Errorf("%q is no end of a call: %w", e.Kind, ErrForbidden)
 	}

@@ -48,9 +48,9 @@ type End struct {
 	Entries int64     // the length of the history, unsaved results included
 	RetryAt time.Time // suspended: the earliest retry among the steps that it waits for; zero if there is none
 	Seen    int64     // suspended and yielded: the last entry that the code has seen (H2)
-	// Stopping: it yielded because its process stops; that says nothing about the run's progress.
-	Stopping bool
-	Jitter   float64
+	// Excused: it yielded because its process stops, or can't reach the API; that says nothing about the run's progress.
+	Excused bool
+	Jitter  float64
 }
 
 // EndKind is how a call ended.

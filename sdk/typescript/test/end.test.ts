@@ -45,7 +45,7 @@ test('stop lets running bodies finish, starts no other, and has the server call 
   await vi.waitUntil(() => finish !== undefined, patience);
   const stopped = nelkap.stop();
   finish?.(1);
-  expect(await answer).toMatchObject({ type: 'yielded', seen: 1, stopping: true });
+  expect(await answer).toMatchObject({ type: 'yielded', seen: 1, excused: true });
   await stopped;
   await nelkap.stop();
   expect(second).not.toHaveBeenCalled();

@@ -236,7 +236,7 @@ test.each(['before', 'after'] as const)('a stop %s the time limit is said in the
   for (const why of when === 'before' ? (['stopping', 'time'] as const) : (['time', 'stopping'] as const)) {
     played.apply({ on: 'hurry', why });
   }
-  const yielded = { type: 'yielded', seen: 0, stopping: true };
+  const yielded = { type: 'yielded', seen: 0, excused: true };
   expect(answerOf(played.rest())).toEqual({ ...yielded, nonce: 'n', manifest: 'm' });
 });
 

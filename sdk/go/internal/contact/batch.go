@@ -151,7 +151,7 @@ func (b *batcher[M, O]) request(batch []entry[M, O]) ([]O, error) {
 		body = e.message.AppendJSON(body)
 	}
 	body = append(body, "]}"...)
-	ctx, cancel := context.WithTimeout(context.Background(), requestTime+time.Duration(len(body)/bytesPerSecond)*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), b.d.requestTime()+time.Duration(len(body)/bytesPerSecond)*time.Second)
 	defer cancel()
 	var answer struct {
 		Time  time.Time `json:"time"`

@@ -32,8 +32,10 @@ import (
 )
 
 const (
-	// requestTime is how long a request may take beyond what the server may hold it, before it counts as failed.
-	requestTime = 10 * time.Second
+	// requestTime is how long a request may take beyond what the server may hold it, before it counts as failed. Saves and ends
+	// have less where a call's heartbeats are close: what is swallowed on its way must be tried again well before a lease ends.
+	requestTime    = 10 * time.Second
+	requestTimeMin = time.Second
 	// bytesPerSecond is the slowest line that a big request is given time for.
 	bytesPerSecond = 128 << 10
 	// answerBytesMax bounds an answer of the server's.
@@ -208,6 +210,19 @@ func (d *Destination) do(request *http.Request, into any) error {
 		return fmt.Errorf("the server answered %q instead of JSON", kind)
 	}
 	return json.Unmarshal(text, into)
+}
+
+// requestTime is how long a save or an end may take: less than the least heartbeat of the calls that are played.
+func (d *Destination) requestTime() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	least := requestTime
+	for c := range d.calls {
+		if c.Heartbeat > 0 {
+			least = min(least, c.Heartbeat*9/10)
+		}
+	}
+	return max(least, requestTimeMin)
 }
 
 // learnTime keeps how far the server's clock is from ours.

@@ -136,7 +136,7 @@ func (m *Machine) rest(held bool, now time.Time) {
 		return
 	}
 	if held {
-		m.finish(&wire.Answer{Type: wire.AnswerYielded, Stopping: m.stopping}, now)
+		m.finish(&wire.Answer{Type: wire.AnswerYielded, Excused: m.stopping}, now)
 		return
 	}
 	answer := &wire.Answer{Type: wire.AnswerSuspended}
@@ -173,7 +173,7 @@ func (m *Machine) finish(a *wire.Answer, now time.Time) {
 
 // finishUnsaved ends the call with the results that could not be saved in its answer (C11).
 func (m *Machine) finishUnsaved(now time.Time) {
-	a := &wire.Answer{Type: wire.AnswerYielded}
+	a := &wire.Answer{Type: wire.AnswerYielded, Excused: true}
 	if m.returned != nil && m.ending == nil {
 		a = m.returned
 	}

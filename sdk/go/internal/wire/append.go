@@ -172,8 +172,8 @@ func (a *Answer) AppendJSON(b []byte) []byte {
 		b = appendWaits(appendInt(b, `,"seen":`, a.Seen), a.Waits)
 	case AnswerYielded:
 		b = appendInt(b, `,"seen":`, a.Seen)
-		if a.Stopping {
-			b = append(b, `,"stopping":true`...)
+		if a.Excused {
+			b = append(b, `,"excused":true`...)
 		}
 	}
 	if len(a.Unsaved) > 0 {

@@ -236,7 +236,7 @@ type Answer struct {
 	Retries      int
 	RetryAfterMs *int64
 	Seen         int64
-	Stopping     bool // yielded because the process stops
+	Excused      bool // yielded because the process stops, or the API can't be reached
 	Waits        []Wait
 	Unsaved      []*Item
 }

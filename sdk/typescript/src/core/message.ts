@@ -118,8 +118,8 @@ export interface EndMessage {
   retries?: number;
   retryAfterMs?: number | undefined;
   seen?: number;
-  /** Of a yield: the process is stopping. */
-  stopping?: true;
+  /** Of a yield: the process is stopping, or the API can't be reached. */
+  excused?: true;
   waits?: { retry: StepName }[];
   unsaved?: Item[];
 }

@@ -564,7 +564,7 @@ export class Playing {
 
   private yielded(): EndMessage {
     const end: EndMessage = { type: 'yielded', seen: this.seen };
-    return this.hurry === 'stopping' ? { ...end, stopping: true } : end;
+    return this.hurry === 'stopping' || this.unreachable ? { ...end, excused: true } : end;
   }
 
   private suspended(): EndMessage {

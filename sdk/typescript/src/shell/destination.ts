@@ -141,18 +141,14 @@ export class Destination {
   }
 
   /** One request of ours; the server's time in its answer corrects our clock. */
-  async send(
-    path: string,
-    body: object,
-    limitMs: number = REQUEST_LIMIT_MS,
-    signal?: AbortSignal,
-  ): Promise<Answer> {
+  async send(path: string, body: object, limitMs?: number, signal?: AbortSignal): Promise<Answer> {
     const text = stringify({ process: this.shared.id, ...body });
     const answer = await exchange(this.address, this.clock, {
       method: 'POST',
       path,
       body: text,
-      limitMs,
+      // What is swallowed on its way must be tried again well before a lease ends; large bodies get the time they need.
+      limitMs: limitMs ?? Math.min(10_000, Math.max(1_000, this.heartbeatMs * 0.9)) + text.length / 128,
       signal,
     });
     this.learnTime(answer);
