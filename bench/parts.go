@@ -144,13 +144,7 @@ var signingKey, apiKey = strings.Repeat("s", 32), strings.Repeat("a", 32)
 
 // post sends JSON and reads the answer whole.
 func post(url, body string, into any) error {
-	return do(http.MethodPost, url, strings.NewReader(body), into)
-}
-
-func get(url string, into any) error { return do(http.MethodGet, url, nil, into) }
-
-func do(method, url string, body io.Reader, into any) error {
-	request, err := http.NewRequest(method, url, body)
+	request, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,16 +96,6 @@ func (a *api) public() huma.API {
 // their calls' tokens.
 var open = []string{"GET /healthz", "GET /readyz", "POST /hooks/{name}", "POST /v1/saves", "POST /v1/heartbeats", "POST /v1/ends", "GET /v1/calls/{id}/steps"}
 
-func (a *api) isOpen(r *http.Request) bool {
-	_, pattern := a.mux.Handler(r)
-	for _, p := range open {
-		if p == pattern {
-			return true
-		}
-	}
-	return false
-}
-
 type requestIDKey struct{}
 
 // middleware wraps every route: an id for each request, no panic past here, who may ask, and problems for routes that are not
@@ -116,6 +107,7 @@ func (a *api) middleware(next http.Handler) http.Handler {
 		if requestID == "" || len(requestID) > requestIDBytesMax || !printable(requestID) {
 			requestID = id.Secret()
 		}
+		_, pattern := a.mux.Handler(r)
 		w.Header().Set("X-Request-Id", requestID)
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, requestID))
@@ -125,27 +117,25 @@ func (a *api) middleware(next http.Handler) http.Handler {
 			a.fail(w, r, problem(http.StatusForbidden, "host_not_allowed", "the development server answers only to localhost: open it as http://127.0.0.1, not as "+r.Host))
 		case crossOrigin.Check(r) != nil:
 			a.fail(w, r, problem(http.StatusForbidden, "cross_origin", "a page of another origin may not call this server"))
-		case !a.isOpen(r) && !a.Keys.Allow(r.Header.Get("Authorization")):
+		case !slices.Contains(open, pattern) && !a.Keys.Allow(r.Header.Get("Authorization")):
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			a.fail(w, r, problem(http.StatusUnauthorized, "unauthorized", "this needs an API key: send Authorization: Bearer KEY, or set NELKAP_API_KEY for the CLI and the SDKs"))
+		case pattern == "":
+			a.nothingThere(w, r)
 		default:
-			a.route(w, r, next)
+			next.ServeHTTP(w, r)
 		}
 	})
 }
 
-// route gives problems, not text, for paths and methods that are not there.
-func (a *api) route(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	if _, pattern := a.mux.Handler(r); pattern == "" {
-		if allowed := a.allowed(r); len(allowed) > 0 {
-			w.Header().Set("Allow", strings.Join(allowed, ", "))
-			a.fail(w, r, problem(http.StatusMethodNotAllowed, "method_not_allowed", "this path takes "+strings.Join(allowed, ", ")+", not "+r.Method))
-			return
-		}
-		a.fail(w, r, problem(http.StatusNotFound, "not_found", "there is nothing at "+r.URL.Path+"; /openapi.json lists the routes"))
+// nothingThere gives problems, not text, for paths and methods that are not there.
+func (a *api) nothingThere(w http.ResponseWriter, r *http.Request) {
+	if allowed := a.allowed(r); len(allowed) > 0 {
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
+		a.fail(w, r, problem(http.StatusMethodNotAllowed, "method_not_allowed", "this path takes "+strings.Join(allowed, ", ")+", not "+r.Method))
 		return
 	}
-	next.ServeHTTP(w, r)
+	a.fail(w, r, problem(http.StatusNotFound, "not_found", "there is nothing at "+r.URL.Path+"; /openapi.json lists the routes"))
 }
 
 func (a *api) allowed(r *http.Request) []string {

@@ -73,7 +73,8 @@ type RequestKey struct {
 type (
 	startInput struct {
 		RequestKey
-		Body startBody
+		WaitMs int64 `query:"waitMs" minimum:"0" maximum:"30000" doc:"wait so long for the run to end, once it is stored"`
+		Body   startBody
 	}
 	startOutput struct {
 		Status   int
@@ -113,7 +114,7 @@ type (
 func (a *api) runs(h huma.API) {
 	huma.Register(h, huma.Operation{
 		OperationID: "startRun", Method: http.MethodPost, Path: "/v1/runs", Summary: "Start a run", DefaultStatus: http.StatusCreated,
-		Description: "Answers 201 with the new run, or 200 with the one that the key, the id or the Idempotency-Key started before.", MaxBodyBytes: runBytesMax, BodyReadTimeout: bodyTimeout,
+		Description: "Answers 201 with the new run, or 200 with the one that the key, the id or the Idempotency-Key started before. With waitMs it answers when that run has ended, or the time is up.", MaxBodyBytes: runBytesMax, BodyReadTimeout: bodyTimeout,
 	}, a.startRun)
 	huma.Register(h, huma.Operation{OperationID: "listRuns", Method: http.MethodGet, Path: "/v1/runs", Summary: "List runs, newest first"}, a.listRuns)
 	huma.Register(h, huma.Operation{OperationID: "getRun", Method: http.MethodGet, Path: "/v1/runs/{id}", Summary: "Get a run"}, a.getRun)
@@ -136,6 +137,9 @@ func (a *api) startRun(ctx context.Context, in *startInput) (*startOutput, error
 		Env: engine.DefaultEnv, Workflow: b.Workflow, App: b.App, Payload: b.Payload, ID: b.ID, Key: b.Key,
 		KeyFor: time.Duration(b.KeyForMs) * time.Millisecond, Send: b.Send.wire(), Request: in.key("POST /v1/runs", b),
 	})
+	if err == nil && in.WaitMs > 0 && !started.Run.Status.Final() {
+		started.Run, err = a.Engine.RunRecord(ctx, engine.DefaultEnv, started.Run.ID, time.Duration(in.WaitMs)*time.Millisecond)
+	}
 	return a.started(ctx, started, err)
 }
 

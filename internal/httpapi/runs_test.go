@@ -211,6 +211,32 @@ func TestRunsAreListedInPages(t *testing.T) {
 	}
 }
 
+func TestAStartMayWaitForItsRun(t *testing.T) {
+	s := start(t)
+	h := newHeld()
+	s.app("shop", apptest.On("held", h.play))
+	body := `{"workflow":"held"}`
+	early := s.do(raw{method: http.MethodPost, path: "/v1/runs?waitMs=1", body: body})
+	if early.status != http.StatusCreated || !strings.Contains(early.body, `"status":"running"`) {
+		t.Fatalf("%d %s", early.status, early.body)
+	}
+	done := make(chan answer, 1)
+	h.await(t)
+	go func() { done <- s.do(raw{method: http.MethodPost, path: "/v1/runs?waitMs=30000", body: body}) }()
+	h.await(t)
+	h.release <- apptest.Completed([]byte(`"first"`))
+	h.release <- apptest.Completed([]byte(`"second"`))
+	select {
+	case a := <-done:
+		if a.status != http.StatusCreated || !strings.Contains(a.body, `"status":"completed"`) || !strings.Contains(a.body, `"created":true`) {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the start outlasted its run")
+	}
+	s.do(raw{method: http.MethodPost, path: "/v1/runs?waitMs=30001", body: body}).problem(t, http.StatusUnprocessableEntity, "invalid")
+}
+
 func TestWaitingEndsWithTheRun(t *testing.T) {
 	s := start(t)
 	h := newHeld()

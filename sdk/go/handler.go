@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/nelkap/nelkap/sdk/go/internal/contact"
@@ -307,6 +308,7 @@ func deliver(w http.ResponseWriter, r *http.Request, p *play.Playing) *refusal {
 		}
 	}
 	w.Header().Set("Content-Type", wire.ContentType)
+	w.Header().Set("Content-Length", strconv.Itoa(len(answer.Body))) // with it the flush below is the only write
 	_, err := w.Write(answer.Body)
 	if err == nil {
 		err = http.NewResponseController(w).Flush()

@@ -59,11 +59,12 @@ CREATE TABLE run_values (
   error   BLOB
 ) STRICT;
 
--- The history (W9). The row id holds run and entry (run << 24 | entry), so that a run's history is one range, read in order,
--- and a new entry goes beside the one before it.
+-- The histories (W9). Rows stand in the order in which they were saved, whatever run they are of: a commit's new entries share
+-- pages at the table's end, and within a run the order of rows is that of entries.
 CREATE TABLE steps (
   id         INTEGER PRIMARY KEY,
   run        INTEGER NOT NULL,
+  entry      INTEGER NOT NULL CHECK (entry > 0),
   restart    INTEGER NOT NULL,
   name       TEXT NOT NULL,
   number     INTEGER NOT NULL,
@@ -73,10 +74,9 @@ CREATE TABLE steps (
   error      BLOB,
   attempts   INTEGER NOT NULL,
   started_at INTEGER NOT NULL,
-  ended_at   INTEGER NOT NULL,
-  CHECK (id >> 24 = run)
+  ended_at   INTEGER NOT NULL
 ) STRICT;
-CREATE UNIQUE INDEX steps_once ON steps (run, restart, name, number); -- W1
+CREATE UNIQUE INDEX steps_once ON steps (run, restart, name, number); -- W1; it also finds a run's rows
 
 -- Attempts that did not save their step: throws, recorded starts, cuts.
 CREATE TABLE attempts (

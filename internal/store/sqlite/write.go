@@ -25,9 +25,6 @@ type head struct {
 	attempts bool // there may be rows in attempts
 }
 
-// entryBits is how many bits of a step's row id hold its entry.
-const entryBits = 24
-
 // Commit implements store.Store: one transaction, one sync.
 func (s *Store) Commit(_ context.Context, changes []store.Change) ([]store.Result, error) {
 	s.mu.Lock()
@@ -309,10 +306,10 @@ func (s *Store) append(h *head, step workflow.Step, stepsMax, bytesMax int) (sto
 	if full || heavy {
 		return s.refuse(h, step, full)
 	}
-	err := exec(s.writer, `INSERT INTO steps (id, run, restart, name, number, kind, status, output, error, attempts, started_at, ended_at)
+	err := exec(s.writer, `INSERT INTO steps (run, entry, restart, name, number, kind, status, output, error, attempts, started_at, ended_at)
 		VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`, func(b *binder) {
-		b.int(h.seq<<entryBits | (h.history.Entries + 1))
 		b.int(h.seq)
+		b.int(h.history.Entries + 1)
 		b.int(int64(h.restart))
 		b.text(step.Name)
 		b.int(int64(step.Number))
@@ -330,7 +327,7 @@ func (s *Store) append(h *head, step workflow.Step, stepsMax, bytesMax int) (sto
 	if s.writer.Changes() == 0 {
 		standing, err := s.standing(h, step)
 		if err == nil && standing == nil {
-			err = fmt.Errorf("W9: run %d has an entry %d already", h.seq, h.history.Entries+1)
+			err = fmt.Errorf("W1: the row that keeps step %q of run %d out is gone", step.Name, h.seq)
 		}
 		if err != nil {
 			return store.StepResult{}, err
@@ -360,7 +357,7 @@ func (s *Store) refuse(h *head, step workflow.Step, full bool) (store.StepResult
 // standing finds the entry that a step has, and whether it differs from step; nil if it has none.
 func (s *Store) standing(h *head, step workflow.Step) (*store.StepResult, error) {
 	var found *store.StepResult
-	err := query(s.writer, `SELECT id & 0xffffff, status, output, error FROM steps WHERE run=? AND restart=? AND name=? AND number=?`,
+	err := query(s.writer, `SELECT entry, status, output, error FROM steps WHERE run=? AND restart=? AND name=? AND number=?`,
 		func(b *binder) { b.int(h.seq); b.int(int64(h.restart)); b.text(step.Name); b.int(int64(step.Number)) },
 		func(r *scanner) error {
 			entry, status, output, failure := r.int(), r.text(), r.blob(), r.blob()
