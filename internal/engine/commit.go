@@ -13,7 +13,9 @@ import (
 
 // The committer's bounds.
 const (
-	batchMax   = 512    // changes in one transaction: beyond it a batch's first waits longer than a sync takes
+	batchMax   = 512 // changes in one transaction: beyond it a batch's first waits longer than a sync takes
+	company    = 16  // changes in the batch before, from which on a leader waits for more
+	gather     = time.Millisecond
 	waitingMax = 20_000 // changes that wait; above, new runs and events are refused, saves never (N3)
 	retryPause = 250 * time.Millisecond
 	commitMax  = 30 * time.Second // after so long without the store, a change is given back: nothing was acknowledged
@@ -21,6 +23,9 @@ const (
 
 // committer is group commit: everything that waits goes into one transaction with one sync. Whoever commits waits for its own
 // result. Saves of calls are never refused for load.
+//
+// Each commit has a cost of its own, the sync and the pages that its changes share. So while many changes come, a leader first
+// gathers for a moment: PostgreSQL's commit_delay, with its commit_siblings. Who is alone never waits.
 //
 // It has no goroutine of its own. Who brings a change while nobody commits leads: it commits what waits, its own change among
 // it, and so an idle server's answer costs no change of goroutines. What came meanwhile is led by another.
@@ -31,6 +36,7 @@ type committer struct {
 	mu      sync.Mutex
 	waiting []*pending
 	leading bool
+	last    int // changes in the batch before
 	closed  bool
 	idle    chan struct{} // closed when the last leader is done, after closed
 
@@ -91,6 +97,9 @@ func (c *committer) submit(line ...*pending) (lead bool) {
 
 // lead commits what waits, once. What came meanwhile is led by a goroutine of its own: nobody works for others when its own is done.
 func (c *committer) lead() {
+	if c.crowded() {
+		pause(context.Background(), gather)
+	}
 	c.commitBatch(c.take())
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,10 +133,18 @@ func (p *pending) wait() (store.Result, error) {
 	return p.result, p.result.Err
 }
 
+// crowded tells whether a batch will soon be larger than it is.
+func (c *committer) crowded() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last >= company && len(c.waiting) < batchMax && !c.closed
+}
+
 func (c *committer) take() []*pending {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := min(len(c.waiting), batchMax)
+	c.last = n
 	batch := c.waiting[:n:n]
 	c.waiting = c.waiting[n:]
 	if len(c.waiting) == 0 {
