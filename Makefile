@@ -11,6 +11,8 @@ MAKEFLAGS += --no-print-directory --no-builtin-rules
 GO_SERVER := go1.27.3
 GO_OLDEST := go1.26.8
 export GOTOOLCHAIN := $(GO_SERVER)
+# go.work is for `go test ./internal/sim` and the like from the root. What a module needs is said by its go.mod alone.
+export GOWORK := off
 # The version is set below, not read from the checkout, so that a build does not depend on how the source was fetched.
 export GOFLAGS ?= -buildvcs=false
 
@@ -35,15 +37,15 @@ absent  = @printf '\n== %s: nothing here yet\n' '$(1)'
 # $(call each,folders,command): the command in each folder; the first failure stops.
 each    = @for d in $(1); do [ "$$d" = . ] || echo "-- $$d"; (cd "$$d" && $(2)); done
 
-.PHONY: help test quick build pack demo bench fmt generate clean \
+.PHONY: help test quick build pack demo bench fuzz mutants fmt generate clean \
   fmt-check lint rules tidy-check generate-check \
-  test-go test-sdk-go test-sdk-typescript test-sim test-e2e test-examples
+  test-go powercut test-sdk-go test-sdk-typescript test-sim test-e2e test-examples
 
 help: ## lists the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "make %-20s %s\n", $$1, $$2 }'
 
 # In this order: what fails fastest comes first. One at a time, also under -j: stages share the cores and the caches.
-GATE := fmt-check lint rules tidy-check generate-check test-go test-sdk-go test-sdk-typescript test-sim test-e2e test-examples
+GATE := fmt-check lint rules tidy-check generate-check test-go powercut test-sdk-go test-sdk-typescript test-sim test-e2e test-examples
 test: ## the whole gate
 	@for stage in $(GATE); do $(MAKE) "$$stage"; done
 	@printf '\n== all passed\n'
@@ -82,6 +84,13 @@ test-go: ## the server's tests
 	$(call stage,Go tests)
 	@$(GO_TEST) ./...
 
+# Without the race detector: nothing here runs beside anything else, and it would take ten times as long.
+CUTS ?= 300
+SEED ?= 1
+powercut: ## cuts the power from the embedded store, CUTS times (docs/internals/power-cut.md)
+	$(call stage,power cuts)
+	@go test -timeout 60m -count=1 ./internal/store/sqlite -run PowerGoes -v -cuts $(CUTS) -seed $(SEED)
+
 ifneq ($(wildcard sdk/go/go.mod),)
 test-sdk-go: ## the Go SDK's tests, on the newest and the oldest Go that it supports
 	$(call stage,Go SDK tests on $(GO_SERVER))
@@ -112,8 +121,16 @@ ifneq ($(wildcard internal/sim/go.mod),)
 test-sim: ## the simulation, on the seeds that are kept and a few new ones
 	$(call stage,simulation)
 	@cd internal/sim && $(GO_TEST) ./...
+	$(call stage,simulation: a seed gives the same trace)
+	@cd internal/sim && go test -run SameTrace .
+
+SEEDS ?= 10000
+STORE ?= memory
+sim: ## the simulation's long form, on all cores: make sim SEEDS=100000 STORE=sqlite
+	@mkdir -p bin && cd internal/sim && go test -c -o ../../bin/sim.test .
+	@cd internal/sim && ../../bin/sim.test -test.run '^TestManySeeds$$' -test.timeout 0 -seeds $(SEEDS) -store $(STORE)
 else
-test-sim:
+test-sim sim:
 	$(call absent,simulation)
 endif
 
@@ -153,6 +170,16 @@ pack: sdk/typescript/$(INSTALLED) ## bin/nelkap.tgz, the TypeScript SDK as npm w
 
 demo: build ## runs a workflow, kills the app in the middle of it, and shows it going on
 	$(if $(wildcard examples/demo),@cd examples/demo && go run .,$(call absent,demo))
+
+FUZZTIME ?= 30s
+fuzz: ## runs each fuzz target for FUZZTIME; make test plays only what is kept in testdata/fuzz
+	$(call stage,fuzz targets for $(FUZZTIME) each)
+	@scripts/fuzz $(FUZZTIME) . $(filter sdk/go,$(MODULES))
+
+MUTANTS ?=
+mutants: ## puts deliberate faults into the code, each of which a test must see; MUTANTS=pattern tries some (docs/internals/mutants.md)
+	$(call stage,mutants)
+	@go run ./scripts/mutants -only '$(MUTANTS)'
 
 bench: build ## prints the figures of docs/internals/benchmarks.md
 	$(if $(wildcard bench/go.mod),@cd bench && go run .,$(call absent,bench))

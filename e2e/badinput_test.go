@@ -3,8 +3,6 @@ package e2e
 import (
 	"bytes"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,31 +63,11 @@ func TestARunWaitsWhileItsAppIsNotItself(t *testing.T) {
 		b.bodies(id, map[string]int{"one": 1})
 		b.ready("go")
 	}
-	if peak := memory(t, b.server.pid(), "VmHWM"); peak > serverBytesMax {
+	if peak := peakBytes(t, b.server.pid()); peak > serverBytesMax {
 		t.Errorf("the server took %d MiB at its most, more than %d", peak>>20, serverBytesMax>>20)
 	} else {
 		t.Logf("the server took %d MiB at its most", peak>>20)
 	}
-}
-
-// memory reads a figure of a process's memory, in bytes. Only Linux has it.
-func memory(t *testing.T, pid int, name string) int {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
-	if err != nil {
-		t.Skipf("this system does not show a process's memory: %v", err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, name+":"); ok {
-			kib, err := strconv.Atoi(strings.Fields(rest)[0])
-			if err != nil {
-				t.Fatal(err)
-			}
-			return kib << 10
-		}
-	}
-	t.Fatalf("no %s in %s", name, text)
-	return 0
 }
 
 func TestARunWaitsWhileItsWorkflowIsGone(t *testing.T) {

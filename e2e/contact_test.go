@@ -155,6 +155,35 @@ func noContact(t *testing.T, language string, w way) {
 	b.results(id)
 }
 
+func TestSavesSwallowedForLessThanALeaseRepeatNothing(t *testing.T) {
+	inEach(t, func(t *testing.T, language string) { swallowed(t, language, shortLease-2*time.Second) })
+}
+
+// The answer, which gets through, carries what is unsaved before the lease ends.
+func TestSavesSwallowedForMoreThanALeaseRepeatNothing(t *testing.T) {
+	inEach(t, func(t *testing.T, language string) { swallowed(t, language, shortLease+2*time.Second) })
+}
+
+// swallowed has all that the app sends swallowed for a while: its connections stay open, and what went into them is never answered, as
+// when a router forgets them. What was swallowed may still reach the server, late and twice.
+func swallowed(t *testing.T, language string, silence time.Duration) {
+	b := newBetween(t, language, "--lease", shortLease.String())
+	id := b.run(language, three)
+	b.began(id, "two", 1)
+	b.out.take(holding)
+	b.open("gate")
+	b.mark(plan.MarkEnded, id, "two", 1)
+	pass(t.Context(), silence)
+	saved := len(b.steps(id))
+	b.out.lose()
+	b.out.take(through)
+	again := time.Now()
+	b.completed(id, within)
+	t.Logf("%d steps were saved after %v of silence; the run ended %v later", saved, silence, time.Since(again).Round(10*time.Millisecond))
+	b.bodies(id, map[string]int{"one": 1, "two": 1, "three": 1})
+	b.results(id)
+}
+
 // plainAnswer is a handler that answers as something that is no Nelkap app does.
 func plainAnswer(status int, header map[string]string, body string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -91,6 +91,22 @@ func (w *world) load(app string, stop chan struct{}, a *acked) *sync.WaitGroup {
 	return &group
 }
 
+// loadAll starts the load of every app. stop ends it, and returns when nobody asks for more.
+func (w *world) loadAll() (a *acked, stop func()) {
+	a = &acked{}
+	stopped := make(chan struct{})
+	var groups []*sync.WaitGroup
+	for _, language := range languages {
+		groups = append(groups, w.load(language, stopped, a))
+	}
+	return a, func() {
+		close(stopped)
+		for _, group := range groups {
+			group.Wait()
+		}
+	}
+}
+
 // loadPlans are the runs of a load: steps in a row, a step that throws, a step that starts a run and emits an event.
 var loadPlans = []plan.Plan{
 	{Steps: []plan.Step{{Name: "one", TakesMs: 20}, {Name: "two", TakesMs: 5}, {Name: "three"}, {Name: "four", TakesMs: 40}}},
@@ -162,11 +178,7 @@ func newLoaded(t *testing.T) *world {
 func TestAServerThatIsKilledAnytimeLosesAndRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	w, random, kills := newLoaded(t), chance(t), number(t, envServerKills, serverKillsStd)
-	stop, a := make(chan struct{}), &acked{}
-	var groups []*sync.WaitGroup
-	for _, language := range languages {
-		groups = append(groups, w.load(language, stop, a))
-	}
+	a, stop := w.loadAll()
 	started := time.Now()
 	for range kills {
 		pass(t.Context(), time.Duration(random.Int64N(int64(serverUpMax))))
@@ -180,10 +192,7 @@ func TestAServerThatIsKilledAnytimeLosesAndRepeatsNothing(t *testing.T) {
 		})
 	}
 	took := time.Since(started)
-	close(stop)
-	for _, group := range groups {
-		group.Wait()
-	}
+	stop()
 	all := w.judgeLoad(a)
 	repeats := w.judgeMarks(func(first, again plan.Mark) string { return "no app was killed" })
 	t.Logf("%d kills in %v; %s; %d repeats", kills, took.Round(time.Second), all, repeats)
@@ -195,11 +204,7 @@ func TestAServerThatIsKilledAnytimeLosesAndRepeatsNothing(t *testing.T) {
 func TestAppsThatAreKilledAnytimeRepeatOnlyWhatWasCutOff(t *testing.T) {
 	t.Parallel()
 	w, random, kills := newLoaded(t), chance(t), number(t, envAppKills, appKillsStd)
-	stop, a := make(chan struct{}), &acked{}
-	var groups []*sync.WaitGroup
-	for _, language := range languages {
-		groups = append(groups, w.load(language, stop, a))
-	}
+	a, stop := w.loadAll()
 	started := time.Now()
 	for i := range kills * len(languages) {
 		app := w.apps[languages[i%len(languages)]]
@@ -210,10 +215,7 @@ func TestAppsThatAreKilledAnytimeRepeatOnlyWhatWasCutOff(t *testing.T) {
 		app.launch()
 	}
 	took := time.Since(started)
-	close(stop)
-	for _, group := range groups {
-		group.Wait()
-	}
+	stop()
 	all := w.judgeLoad(a)
 	repeats := w.judgeMarks(func(first, again plan.Mark) string {
 		if first.PID == again.PID {

@@ -30,7 +30,7 @@ func TestAServerStartsAtOnceAndTakesLittleMemory(t *testing.T) {
 		best = min(best, time.Since(begun))
 		if best < startMax {
 			pass(t.Context(), settle)
-			idle := memory(t, server.pid(), "VmRSS")
+			idle := residentBytes(t, server.pid())
 			t.Logf("first answer after %v at best, %d MiB when idle", best.Round(time.Millisecond), idle>>20)
 			if idle > idleBytesMax {
 				t.Errorf("an idle server takes %d MiB, more than %d", idle>>20, idleBytesMax>>20)

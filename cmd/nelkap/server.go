@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -228,11 +227,11 @@ func greet(ctx context.Context, w io.Writer, settings *config.Server, s store.Re
 	}
 	var apps []string
 	for _, address := range settings.Apps {
-		apps = append(apps, shownURL(address))
+		apps = append(apps, engine.ShownURL(address))
 	}
 	for _, app := range known {
 		if !slices.Contains(settings.Apps, app.URL) {
-			apps = append(apps, app.Name+" at "+shownURL(app.URL))
+			apps = append(apps, app.Name+" at "+engine.ShownURL(app.URL))
 		}
 	}
 	how := "looking on the usual local ports; elsewhere: nelkap dev --app http://127.0.0.1:3000/api/nelkap"
@@ -254,14 +253,4 @@ func place(settings *config.Server) string {
 		return "in memory, lost on exit"
 	}
 	return settings.Data
-}
-
-// shownURL is an address without the name and the password that may be in it.
-func shownURL(address string) string {
-	u, err := url.Parse(address)
-	if err != nil || u.User == nil {
-		return address
-	}
-	u.User = nil
-	return u.String()
 }

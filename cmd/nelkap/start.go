@@ -96,7 +96,7 @@ func runError(run *apitype.Run) error {
 	if run.Status == "completed" {
 		return nil
 	}
-	text := fmt.Sprintf("the run %s: see nelkap runs get %s", run.Status, run.ID)
+	text := fmt.Sprintf("the run was %s: see nelkap runs get %s", run.Status, run.ID)
 	if run.Error != nil {
 		text = fmt.Sprintf("the run %s with %s: %s. See nelkap runs get %s", run.Status, run.Error.Name, run.Error.Message, run.ID)
 	}

@@ -108,7 +108,7 @@ type App struct {
 	Status      string     `json:"status" enum:"ready,unusable"`
 	Reason      *string    `json:"reason" doc:"why it can't be used now"`
 	NextLookAt  *Time      `json:"nextLookAt"`
-	SeenAt      *Time      `json:"seenAt" doc:"when its manifest last changed"`
+	SeenAt      *Time      `json:"seenAt" doc:"when it last answered with its manifest"`
 	SDK         *SDK       `json:"sdk"`
 	Concurrency int        `json:"concurrency" doc:"how many calls it gets at once"`
 	Workflows   []Workflow `json:"workflows"`

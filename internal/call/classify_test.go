@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/nelkap/nelkap/internal/call"
 	"github.com/nelkap/nelkap/internal/wire"
@@ -232,14 +231,4 @@ func TestExcerpt(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
-}
-
-func FuzzExcerpt(f *testing.F) {
-	f.Add("a\xff😀")
-	f.Fuzz(func(t *testing.T, text string) {
-		got := call.Excerpt(text)
-		if !utf8.ValidString(got) || strings.ContainsFunc(got, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			t.Errorf("%q became %q", text, got)
-		}
-	})
 }

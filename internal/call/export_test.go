@@ -1,8 +1,12 @@
 package call
 
 import (
+	"context"
 	"crypto/x509"
+	"net/http"
 	"time"
+
+	"github.com/nelkap/nelkap/internal/wire"
 )
 
 // Trust makes a Caller accept a test server's certificate.
@@ -21,4 +25,14 @@ func Dialable(address string) (public, private error) {
 		network = "tcp6"
 	}
 	return publicAddresses.control(network, address, nil), privateAddresses.control(network, address, nil)
+}
+
+// DecodeManifest is decodeManifest.
+func DecodeManifest(body []byte) (*wire.Manifest, error) { return decodeManifest(body) }
+
+// Classify sorts an answer that is small enough to be in memory.
+func Classify(ctx context.Context, response *http.Response) Outcome {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	return classify(ctx, cancel, response, answerLimits{callBytes: 15, answerBytesMax: 1 << 20, strangerTimeMax: strangerTimeMax})
 }

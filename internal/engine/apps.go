@@ -67,7 +67,7 @@ func (e *Engine) look(s *source) {
 	}
 	if manifest != nil {
 		if err := e.take(s, manifest, describeOptions{}); err != nil {
-			e.log.Error("an app can't be taken up", "url", shownURL(s.url), "error", err)
+			e.log.Error("an app can't be taken up", "url", ShownURL(s.url), "error", err)
 		}
 		return
 	}
@@ -85,7 +85,7 @@ func (e *Engine) notDescribed(s *source, o call.Outcome) {
 	}
 	e.apps.mu.Unlock()
 	if e.apps.failed(s, reasonOf(o), e.now(), e.options.Jitter()) {
-		e.log.Warn("an app can't be used", "url", shownURL(s.url), "why", reasonOf(o))
+		e.log.Warn("an app can't be used", "url", ShownURL(s.url), "why", reasonOf(o))
 	}
 }
 
@@ -100,7 +100,7 @@ func (e *Engine) unusable(id appID, o call.Outcome) {
 		return
 	}
 	if e.apps.failed(s, reasonOf(o), e.now(), e.options.Jitter()) {
-		e.log.Warn("an app can't be used; its runs wait", "app", id.name, "url", shownURL(s.url), "why", reasonOf(o))
+		e.log.Warn("an app can't be used; its runs wait", "app", id.name, "url", ShownURL(s.url), "why", reasonOf(o))
 	}
 }
 
@@ -132,7 +132,7 @@ func (e *Engine) take(s *source, m *wire.Manifest, o describeOptions) error {
 		}
 	}
 	if fresh || record != nil || was != "" {
-		e.log.Info("app ready", "app", m.App, "url", shownURL(s.url), "workflows", len(m.Workflows), "sdk", m.SDK.Language+"/"+m.SDK.Version)
+		e.log.Info("app ready", "app", m.App, "url", ShownURL(s.url), "workflows", len(m.Workflows), "sdk", m.SDK.Language+"/"+m.SDK.Version)
 		for _, p := range problems(*m) {
 			e.log.Warn(p, "app", m.App)
 		}
@@ -179,8 +179,8 @@ func (e *Engine) PutApp(ctx context.Context, env string, r AppRequest, private b
 	return AppInfo{}, fmt.Errorf("%w: it changed its name meanwhile; ask again", ErrAppUnusable)
 }
 
-// shownURL is an app's address without the name and the password that may be in it: they are for the app alone.
-func shownURL(address string) string {
+// ShownURL is an app's address without the name and the password that may be in it: they are for the app alone.
+func ShownURL(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.User == nil {
 		return address
@@ -212,14 +212,14 @@ func (e *Engine) Apps(env string) []AppInfo {
 	for id, a := range r.apps {
 		if id.env == env {
 			list = append(list, AppInfo{
-				Name: id.name, URL: shownURL(a.source.url), Reason: a.source.reason, NextLookAt: a.source.nextLook, SeenAt: a.record.SeenAt, SDK: a.manifest.SDK,
+				Name: id.name, URL: ShownURL(a.source.url), Reason: a.source.reason, NextLookAt: a.source.nextLook, SeenAt: a.record.SeenAt, SDK: a.manifest.SDK,
 				Concurrency: or(a.record.Concurrency, e.options.Concurrency), Workflows: a.manifest.Workflows, Gone: a.record.Gone, Problems: a.problems,
 			})
 		}
 	}
 	for _, s := range r.sources {
 		if s.env == env && s.app == (appID{}) {
-			list = append(list, AppInfo{URL: shownURL(s.url), Reason: or(s.reason, "it has not answered yet"), NextLookAt: s.nextLook})
+			list = append(list, AppInfo{URL: ShownURL(s.url), Reason: or(s.reason, "it has not answered yet"), NextLookAt: s.nextLook})
 		}
 	}
 	slices.SortFunc(list, func(a, b AppInfo) int {

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json/jsontext"
+	"slices"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/store"
@@ -322,6 +324,7 @@ func (e *Engine) unnamed(hb wire.Heartbeat) {
 		}
 	}
 	e.mu.Unlock()
+	slices.SortFunc(gone, func(a, b *live) int { return cmp.Compare(a.callID, b.callID) })
 	for _, l := range gone {
 		e.cut(l, "its process no longer plays it")
 	}

@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/store"
@@ -20,6 +22,10 @@ const (
 // appID names an app in its environment.
 type appID struct{ env, name string }
 
+func (a appID) compare(b appID) int {
+	return cmp.Or(cmp.Compare(a.env, b.env), cmp.Compare(a.name, b.name))
+}
+
 // queue is an app's line: the runs that are due, oldest first, and the slots that its calls take. Engine.mu guards it, but
 // hints.
 type queue struct {
@@ -29,6 +35,7 @@ type queue struct {
 	inFlight int             // live calls; one that came back by a save may exceed the limit
 	more     bool            // the store has ready runs that are not in memory
 	hints    chan<- *queue
+	alarm    *time.Timer // hints when the first in line is due, where that is later; nil: not set
 }
 
 // wake hints that a slot or a run is there.
@@ -37,6 +44,14 @@ func (q *queue) wake() {
 	case q.hints <- q:
 	default: // the line of hints is full: the net finds it
 	}
+}
+
+// wakeIn hints after d, in the place of an earlier wakeIn. Engine.mu is held.
+func (q *queue) wakeIn(d time.Duration) {
+	if q.alarm != nil {
+		q.alarm.Stop()
+	}
+	q.alarm = time.AfterFunc(d, q.wake)
 }
 
 // readyHeap is ordered by the time since which a run is due.
@@ -105,24 +120,34 @@ func (e *Engine) room(q *queue) bool {
 	return usable && q.inFlight < limit
 }
 
-// runQueues hands due runs out, on hints and, as the net below, every dispatchNet.
+// runQueues hands due runs out, on hints and, as the net below, every dispatchNet. Where both are there the net comes first.
 func (e *Engine) runQueues() {
 	net := time.NewTicker(dispatchNet)
 	defer net.Stop()
 	for {
+		select {
+		case <-net.C:
+			e.pumpAll()
+		default:
+		}
 		select {
 		case <-e.ctx.Done():
 			return
 		case q := <-e.hints:
 			e.pump(q)
 		case <-net.C:
-			for _, q := range e.allQueues() {
-				e.mu.Lock()
-				q.more = true
-				e.mu.Unlock()
-				e.pump(q)
-			}
+			e.pumpAll()
 		}
+	}
+}
+
+// pumpAll looks at every queue, and at the store for each.
+func (e *Engine) pumpAll() {
+	for _, q := range e.allQueues() {
+		e.mu.Lock()
+		q.more = true
+		e.mu.Unlock()
+		e.pump(q)
 	}
 }
 
@@ -137,6 +162,7 @@ func (e *Engine) allQueues() []*queue {
 	for _, q := range e.queues {
 		list = append(list, q)
 	}
+	slices.SortFunc(list, func(a, b *queue) int { return a.id.compare(b.id) })
 	return list
 }
 
@@ -155,6 +181,11 @@ func (e *Engine) pump(q *queue) {
 				return
 			}
 			continue
+		}
+		if early := q.ready[0].ReadyAt.Sub(e.now()); early > 0 {
+			q.wakeIn(early) // W4
+			e.mu.Unlock()
+			return
 		}
 		r := q.pop()
 		q.inFlight++

@@ -51,10 +51,14 @@ func (e *Engine) Emit(ctx context.Context, env string, events []NewEvent, reques
 	}
 	for range applyTries {
 		list, replayed, err = e.emitOnce(ctx, env, events, request)
-		if !errors.Is(err, errEmitAgain) {
+		switch {
+		case errors.Is(err, store.ErrStale): // a sender's call: the next try says what became of it
+			e.mistrust(sends(events)...)
+		case errors.Is(err, errEmitAgain):
+			request = nil
+		default:
 			return list, replayed, err
 		}
-		request = nil
 	}
 	return nil, false, ErrBusy
 }
@@ -92,6 +96,9 @@ func (e *Engine) emitOnce(ctx context.Context, env string, events []NewEvent, re
 		return out, false, nil
 	}
 	res, err := e.committer.commit(change)
+	if res.Bound {
+		e.mistrust(sends(events)...)
+	}
 	switch {
 	case errors.Is(err, store.ErrExists):
 		e.giveBackAll(runs)
@@ -124,6 +131,24 @@ func (e *Engine) emitOnce(ctx context.Context, env string, events []NewEvent, re
 	return out, false, nil
 }
 
+func sends(events []NewEvent) (list []*wire.Send) {
+	for _, ev := range events {
+		list = append(list, ev.Send)
+	}
+	return list
+}
+
+// mistrust has the calls of senders read from the store before anything more is decided on them: what is known of them here is old.
+func (e *Engine) mistrust(senders ...*wire.Send) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, s := range senders {
+		if s != nil && e.live[s.Call] != nil {
+			e.live[s.Call].outdated()
+		}
+	}
+}
+
 // plan makes the writes of one event, or finds the event that is there already.
 func (e *Engine) plan(ctx context.Context, env string, ev NewEvent) (*Emitted, []store.Op, []launched, error) {
 	hash := hashOf(ev.Payload)
@@ -151,7 +176,7 @@ func (e *Engine) plan(ctx context.Context, env string, ev NewEvent) (*Emitted, [
 		}
 		ops = []store.Op{store.TakeKey{Key: key, Now: now, Then: ops}}
 	}
-	return nil, ops, runs, nil
+	return nil, fenced(ops, sender, ev.Send), runs, nil
 }
 
 // eventOps are the writes of a new event and of the runs that it starts.

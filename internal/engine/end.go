@@ -123,22 +123,26 @@ func (e *Engine) saveUnsaved(run workflow.Run, f wire.Fence, end wire.End) (stor
 		return store.History{}, 0, errors.Join(errInvalid, errors.New(detail))
 	}
 	change := store.Change{op}
-	version := run.Version
 	if run.Status != workflow.Running {
 		d, err := workflow.Apply(run, workflow.Revive{CallID: f.Call}, e.now())
 		if err != nil {
 			return store.History{}, 0, err
 		}
-		change, version = store.Change{store.UpdateRun{Run: d.Run}, op}, d.Run.Version
+		change = store.Change{store.UpdateRun{Run: d.Run}, op}
 	}
 	res, err := e.committer.commit(change)
 	if err != nil {
 		return store.History{}, 0, err
 	}
-	if run.Status != workflow.Running {
-		return store.History{}, 0, store.ErrStale // revived: what follows starts from the run as it is now
+	version := run.Version
+	if res.Bound {
+		version++
 	}
-	return res.History, max(version, res.Version), nil
+	if run.Status != workflow.Running || res.Version != version {
+		// Revived, or changed meanwhile by somebody else: what follows starts from the run as it is now (N1).
+		return store.History{}, 0, store.ErrStale
+	}
+	return res.History, version, nil
 }
 
 func (e *Engine) endInput(callID string, end wire.End) (workflow.End, error) {

@@ -48,6 +48,8 @@ type Options struct {
 	// ForgetAfter is how long a workflow that its app no longer has still starts (D1); zero is not at all.
 	ForgetAfter time.Duration
 	Logger      *slog.Logger
+	// Clock is the clock on the wall, for what is stored and compared with what is stored; time.Now. Simulations let it step.
+	Clock func() time.Time
 	// Jitter draws from [0, 1). Tests switch it off.
 	Jitter func() float64
 }
@@ -110,6 +112,9 @@ func New(s store.Store, caller Caller, options Options) *Engine {
 	if options.Jitter == nil {
 		options.Jitter = rand.Float64
 	}
+	if options.Clock == nil {
+		options.Clock = time.Now
+	}
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -164,7 +169,7 @@ func (e *Engine) stop() {
 func (e *Engine) spawn(work func()) { e.work.Go(work) }
 
 // now is the time, to the millisecond that stores keep.
-func (e *Engine) now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
+func (e *Engine) now() time.Time { return e.options.Clock().UTC().Truncate(time.Millisecond) }
 
 // recover takes over what an earlier process left: apps, and calls that may still be played (C1, C2).
 func (e *Engine) recover(ctx context.Context) error {

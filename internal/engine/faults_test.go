@@ -123,6 +123,18 @@ func TestASaveWaitsForAStoreThatCannotWrite(t *testing.T) {
 	})
 }
 
+func TestASaveOfABoundCallIsNotAnsweredBeforeItIsDurable(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startFaulty(t, a)
+		n.start(t, "w")
+		c := a.next(t, time.Second)
+		want(t, "the first", n.save(c, "n", 0, completed("a", `1`)).Status, wire.Accepted)
+		s.set(func([]store.Change) error { return errors.New("disk full") })
+		want(t, "W6: told", n.save(c, "n", 1, completed("b", `2`)).Status, wire.Later)
+	})
+}
+
 func TestASaturatedServerRefusesNewWorkAndNoSaves(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})
@@ -175,5 +187,27 @@ func TestARunThatChangesMeanwhileIsDecidedAnew(t *testing.T) {
 		if run.Ending == nil || run.Call.Nonce != "n" {
 			t.Fatalf("N1: one of the two changes is lost: %+v", run.Run)
 		}
+	})
+}
+
+func TestAnEventEmittedTwiceAtOnceStartsItsWorkflowsOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w", Triggers: []wire.Trigger{{Event: "e"}}})
+		n, s := startFaulty(t, a)
+		time.Sleep(5 * time.Second) // an idle app: a run may begin in the commit that stores it
+		emit := func() engine.Emitted { return n.emit(t, engine.NewEvent{Name: "e", ID: "pay_1"})[0] }
+		second := make(chan engine.Emitted, 1)
+		var once sync.Once
+		s.set(func([]store.Change) error {
+			once.Do(func() { // while the first is not stored yet, the second finds nothing
+				go func() { second <- emit() }()
+				time.Sleep(time.Second)
+			})
+			return nil
+		})
+		want(t, "created", fmt.Sprint(emit().Created, (<-second).Created), "true false")
+		want(t, "runs", len(allRuns(t, s)), 1)
+		a.next(t, time.Second)
+		a.none(t, time.Minute) // W7: no run that was not stored is called
 	})
 }

@@ -223,6 +223,7 @@ func TestACallThatAStoppingProcessRefusesIsMadeAgain(t *testing.T) {
 		n.start(t, "w")
 		for range 20 {
 			a.next(t, 2*time.Second).answer <- call.Outcome{Kind: call.Refused, Code: call.CodeStopping}
+			a.none(t, 900*time.Millisecond) // W4: it is due a second later
 		}
 		c := a.next(t, 2*time.Second)
 		want(t, "cuts", c.Call.Call.Cuts, 0)

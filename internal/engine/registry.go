@@ -97,9 +97,7 @@ func (r *registry) load(record store.App) error {
 func (r *registry) ids() []appID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.SortedFunc(maps.Keys(r.apps), func(a, b appID) int {
-		return cmp.Or(cmp.Compare(a.env, b.env), cmp.Compare(a.name, b.name))
-	})
+	return slices.SortedFunc(maps.Keys(r.apps), appID.compare)
 }
 
 // capacity is how many calls an app takes at once, and whether it can be called now.
@@ -261,7 +259,7 @@ func (a *app) conflict(s *source, m *wire.Manifest, o describeOptions) string {
 	if o.sync || a.source == s || !a.source.answered || a.source.reason != "" || a.record.Hash == m.Hash || a.record.Hash == "" {
 		return ""
 	}
-	return fmt.Sprintf("two apps are named %q: %s and %s serve different workflows; give one of them another name", m.App, shownURL(a.source.url), shownURL(s.url))
+	return fmt.Sprintf("two apps are named %q: %s and %s serve different workflows; give one of them another name", m.App, ShownURL(a.source.url), ShownURL(s.url))
 }
 
 // merge replaces the manifest, and keeps workflows that it lacks for a while: old and new replicas may answer in turn (D1).

@@ -242,7 +242,8 @@ func (e *Engine) saved(ctx context.Context, l *live, save wire.Save, items []ite
 	if ending != nil {
 		out.Ending = &wire.EndingInfo{Reason: ending.Reason}
 	}
-	covered, last, now := map[int64]bool{}, save.Seen, e.now()
+	seen := min(max(save.Seen, 0), res.History.Entries) // an app may say anything
+	covered, last, now := map[int64]bool{}, seen, e.now()
 	for _, item := range items {
 		o := item.outcome(res.Steps, now)
 		out.Items = append(out.Items, o)
@@ -251,12 +252,12 @@ func (e *Engine) saved(ctx context.Context, l *live, save wire.Save, items []ite
 		covered[o.Entry] = o.Status == wire.ItemSaved
 	}
 	missing := false
-	for entry := save.Seen + 1; entry <= last; entry++ {
+	for entry := seen + 1; entry <= last; entry++ {
 		missing = missing || !covered[entry]
 	}
 	e.logSaved(l, &save, out.Items)
 	if missing {
-		out.Entries = e.uncovered(ctx, l.runID, save.Seen, last, covered)
+		out.Entries = e.uncovered(ctx, l.runID, seen, last, covered)
 	}
 	return out
 }

@@ -72,12 +72,19 @@ func (e *Engine) StartRun(ctx context.Context, r StartRequest) (Started, error) 
 	if err != nil {
 		return Started{}, err
 	}
-	sender, err := e.sender(ctx, r.Send)
-	if err != nil {
-		return Started{}, err
-	}
 	run := workflow.Run{ID: or(r.ID, id.New(id.Run)), Env: r.Env, App: t.app.name, Workflow: t.workflow.Name, Key: r.Key}
-	return e.start(ctx, birth{run: e.newRun(run, t.workflow), payload: r.Payload, hash: hashOf(r.Payload), request: r, sender: sender})
+	for range applyTries {
+		sender, err := e.sender(ctx, r.Send)
+		if err != nil {
+			return Started{}, err
+		}
+		started, err := e.start(ctx, birth{run: e.newRun(run, t.workflow), payload: r.Payload, hash: hashOf(r.Payload), request: r, sender: sender})
+		if !errors.Is(err, store.ErrStale) {
+			return started, err
+		}
+		e.mistrust(r.Send)
+	}
+	return Started{}, ErrBusy
 }
 
 // birth is a run that is about to be stored, with what was asked.
@@ -137,7 +144,17 @@ func (e *Engine) sender(ctx context.Context, s *wire.Send) (*workflow.Run, error
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l.heard = time.Now()
-	return &l.run, nil
+	run := l.run
+	return &run, nil
+}
+
+// fenced makes a change that a step sends fail with store.ErrStale once its call is not the run's any more: the run's keys are free
+// when it has ended, and what came then would be sent twice (K3). Like any first message it binds the call to its playing (C4).
+func fenced(change store.Change, sender *workflow.Run, s *wire.Send) store.Change {
+	if sender == nil {
+		return change
+	}
+	return append(change, store.SaveSteps{RunID: sender.ID, CallID: s.Call, Nonce: s.Nonce})
 }
 
 // sending is a step that sends, and what it sends: a run of a workflow, or an event.
@@ -174,7 +191,10 @@ func (e *Engine) start(ctx context.Context, b birth) (Started, error) {
 		return Started{}, err
 	}
 	begun, q := e.tryBegin(b.run)
-	res, err := e.committer.commit(ops(store.InsertRun{Run: begun, Payload: b.payload}))
+	res, err := e.committer.commit(fenced(ops(store.InsertRun{Run: begun, Payload: b.payload}), b.sender, b.request.Send))
+	if res.Bound {
+		e.mistrust(b.request.Send)
+	}
 	if err == nil && created(res) {
 		e.launch(begun, q, &fresh{payload: b.payload})
 		return Started{Run: store.RunRecord{Run: begun, Payload: b.payload}, Created: true}, nil

@@ -71,6 +71,21 @@ func TestARunKeyHasOneRun(t *testing.T) {
 	})
 }
 
+func TestARunKeyIsOfItsApp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{})
+		a.mu.Lock()
+		a.manifest.App = "other"
+		a.mu.Unlock()
+		if _, err := n.PutApp(context.Background(), engine.DefaultEnv, engine.AppRequest{URL: "http://127.0.0.1:3001"}, true); err != nil {
+			t.Fatal(err)
+		}
+		one, two := n.startWith(t, engine.StartRequest{App: "app", Key: "k"}), n.startWith(t, engine.StartRequest{App: "other", Key: "k"})
+		want(t, "K3: created", fmt.Sprint(one.Created, two.Created), "true true")
+	})
+}
+
 func TestARunKeyWithATimeIsFreeAfterIt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n, _ := startApp(t, newApp(wire.Workflow{Name: "w"}), engine.Options{})
@@ -187,6 +202,23 @@ func TestAnEventEmittedTwice(t *testing.T) {
 	})
 }
 
+func TestAnEventsIDIsKnownForNinetyDays(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n, s := startApp(t, newApp(), engine.Options{})
+		n.emit(t, engine.NewEvent{Name: "e", ID: "pay_1"})
+		for _, c := range []struct {
+			after time.Duration
+			want  int
+		}{{90*24*time.Hour - time.Second, 1}, {90 * 24 * time.Hour, 0}} {
+			keys, err := s.Keys(context.Background(), engine.DefaultEnv, store.KeyEvent, "e", time.Now().Add(c.after))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want(t, "K3: keys after "+c.after.String(), len(keys), c.want)
+		}
+	})
+}
+
 func TestASendInAStepHappensOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"}, wire.Workflow{Name: "child"})
@@ -227,6 +259,7 @@ func TestASendInAStepHappensOnce(t *testing.T) {
 		if err != nil || lone.Created || !lone.PayloadDiffers || lone.Run.ID != two.Run.ID {
 			t.Errorf("K1: a repeat that only differs: %+v, %v", lone, err)
 		}
+		c2.nonce = "m"
 		c2.end(t, wire.End{Type: wire.Completed})
 		synctest.Wait()
 		if _, err := send(c2, "m", 4, `4`); !errors.Is(err, engine.ErrEnded) {

@@ -61,12 +61,11 @@ func (t *timers) restart() {
 
 // runTimers fires what is due, never early (W4): the store is the truth, what was heard only says when to look.
 func (e *Engine) runTimers() {
-	for {
+	for e.ctx.Err() == nil {
 		timer := time.NewTimer(e.timers.wait(e.now()))
 		select {
 		case <-e.ctx.Done():
 			timer.Stop()
-			return
 		case <-e.timers.hint:
 			timer.Stop()
 		case <-timer.C:
@@ -118,16 +117,16 @@ func (e *Engine) fire(run workflow.Run) bool {
 func (e *Engine) leaseOver(run workflow.Run) bool {
 	e.mu.Lock()
 	l := e.current(run)
-	var until time.Time
+	left := run.Lease
 	if l != nil {
-		until = e.contactUntil(l).UTC().Truncate(time.Millisecond)
+		left = time.Until(e.contactUntil(l)) // by the monotonic clock: a step of the other one ends no lease
 	}
 	e.mu.Unlock()
 	if l == nil {
 		e.adopt(run)
-		until = e.now().Add(run.Lease)
 	}
-	if !until.After(e.now()) {
+	until := e.now().Add(left.Truncate(time.Millisecond))
+	if left < time.Millisecond {
 		e.cut(l, "its lease ended without contact")
 		return true
 	}

@@ -76,7 +76,7 @@ func oneOrMany(s *huma.Schema) *huma.Schema {
 
 func (a *api) emit(ctx context.Context, in *emitInput) (*emitOutput, error) {
 	if kind, _, err := mime.ParseMediaType(in.ContentType); in.ContentType != "" && (err != nil || kind != "application/json") {
-		return nil, a.errorOf(ctx, problem(http.StatusUnsupportedMediaType, "bad_content_type", "events are application/json"))
+		return nil, a.errorOf(ctx, problem(http.StatusUnsupportedMediaType, "bad_content_type", "an event is JSON: "+sendJSON))
 	}
 	events, many, err := readEvents(in.RawBody)
 	if err != nil {
@@ -142,9 +142,10 @@ func decodeStrict(body []byte, into any) error {
 		return problem(http.StatusBadRequest, "bad_request", "the body is not valid UTF-8")
 	}
 	err := jsonv2.Unmarshal(body, into, jsonv2.RejectUnknownMembers(true), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
+	var place *jsonv2.SemanticError
 	switch {
-	case errors.Is(err, jsonv2.ErrUnknownName):
-		return problem(http.StatusUnprocessableEntity, "invalid", "an event has event, payload and id, and nothing else: "+err.Error())
+	case errors.Is(err, jsonv2.ErrUnknownName) && errors.As(err, &place):
+		return problem(http.StatusUnprocessableEntity, "invalid", fmt.Sprintf("an event has event, payload and id, and nothing else: %s is not known", place.JSONPointer))
 	case err != nil:
 		return problem(http.StatusBadRequest, "bad_request", "the body is not the JSON that is expected here: "+err.Error())
 	}
@@ -206,8 +207,8 @@ type webhookPayload struct {
 func (a *api) hook(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	event := "webhook." + name
-	if len(event) > wire.NameBytesMax {
-		a.fail(w, r, problem(http.StatusNotFound, "not_found", "a webhook's name is shorter"))
+	if len(event) > wire.NameBytesMax || !utf8.ValidString(event) {
+		a.fail(w, r, problem(http.StatusNotFound, "not_found", fmt.Sprintf("a webhook's name is a text of at most %d bytes: check the address that its sender has", wire.NameBytesMax-len("webhook."))))
 		return
 	}
 	body, err := readBody(w, r, eventBytesMax/2)

@@ -52,6 +52,9 @@ var codes = map[int]string{
 	http.StatusUnsupportedMediaType: "bad_content_type", http.StatusRequestTimeout: "request_timeout", http.StatusNotAcceptable: "not_acceptable",
 }
 
+// sendJSON is the advice to a request of another type, which curl's -d makes unless it is told.
+const sendJSON = "send it with the header Content-Type: application/json"
+
 // newHumaError makes the problems of requests that don't fit their description.
 func newHumaError(status int, message string, errs ...error) *apitype.Problem {
 	code := codes[status]
@@ -69,6 +72,9 @@ func newHumaError(status int, message string, errs ...error) *apitype.Problem {
 			p.Errors = append(p.Errors, apitype.ProblemDetail{Message: err.Error()})
 			p.Detail += ": " + err.Error()
 		}
+	}
+	if status == http.StatusUnsupportedMediaType {
+		p.Detail += ": the body is JSON, " + sendJSON
 	}
 	return p
 }

@@ -2,9 +2,12 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"errors"
+	"fmt"
 	"net/http"
+	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -21,23 +24,25 @@ func problem(status int, code, detail string) *apitype.Problem {
 	return &apitype.Problem{Type: docs + code, Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
 }
 
-// known maps the engine's and the store's errors to problems: the one place that does.
+// known maps the engine's and the store's errors to problems: the one place that does. advice is what to do, where the error's own
+// text does not say it.
 var known = []struct {
 	err    error
 	status int
 	code   string
+	advice string
 }{
-	{store.ErrNotFound, http.StatusNotFound, "not_found"},
-	{engine.ErrBusy, http.StatusTooManyRequests, "busy"},
-	{engine.ErrStopping, http.StatusServiceUnavailable, "stopping"},
-	{engine.ErrUnknownWorkflow, http.StatusUnprocessableEntity, "workflow_unknown"},
-	{engine.ErrAmbiguousWorkflow, http.StatusUnprocessableEntity, "workflow_ambiguous"},
-	{engine.ErrAmbiguousSend, http.StatusConflict, "ambiguous_send"},
-	{engine.ErrRequestDiffers, http.StatusUnprocessableEntity, "idempotency_key_reused"},
-	{engine.ErrSuperseded, http.StatusConflict, "superseded"},
-	{engine.ErrEnded, http.StatusConflict, "ended"},
-	{engine.ErrAppUnusable, http.StatusUnprocessableEntity, "app_unusable"},
-	{context.Canceled, 499, "client_closed_request"},
+	{store.ErrNotFound, http.StatusNotFound, "not_found", ""},
+	{engine.ErrBusy, http.StatusTooManyRequests, "busy", "try again after Retry-After"},
+	{engine.ErrStopping, http.StatusServiceUnavailable, "stopping", "try again after Retry-After"},
+	{engine.ErrUnknownWorkflow, http.StatusUnprocessableEntity, "workflow_unknown", "start the app that has it, or see GET /v1/workflows for those that there are"},
+	{engine.ErrAmbiguousWorkflow, http.StatusUnprocessableEntity, "workflow_ambiguous", ""},
+	{engine.ErrAmbiguousSend, http.StatusConflict, "ambiguous_send", ""},
+	{engine.ErrRequestDiffers, http.StatusUnprocessableEntity, "idempotency_key_reused", "give each request a key of its own"},
+	{engine.ErrSuperseded, http.StatusConflict, "superseded", "the newer call goes on with the run"},
+	{engine.ErrEnded, http.StatusConflict, "ended", "nothing more is to be done for it"},
+	{engine.ErrAppUnusable, http.StatusUnprocessableEntity, "app_unusable", ""},
+	{context.Canceled, 499, "client_closed_request", ""},
 }
 
 // problemOf turns any error into a problem. What is not on the list is a fault of ours: its text goes to the log alone.
@@ -48,7 +53,11 @@ func (a *api) problemOf(ctx context.Context, err error) *apitype.Problem {
 	}
 	for _, k := range known {
 		if errors.Is(err, k.err) {
-			return withID(ctx, problem(k.status, k.code, err.Error()))
+			detail := err.Error()
+			if k.advice != "" {
+				detail += ": " + k.advice
+			}
+			return withID(ctx, problem(k.status, k.code, detail))
 		}
 	}
 	a.Logger.Error("a request failed", "requestId", requestID(ctx), "error", err)
@@ -61,6 +70,14 @@ func withID(ctx context.Context, p *apitype.Problem) *apitype.Problem {
 	return &copied
 }
 
+// runError is the problem of a request for a run, which may not be there.
+func (a *api) runError(ctx context.Context, runID string, err error) error {
+	if errors.Is(err, store.ErrNotFound) {
+		err = problem(http.StatusNotFound, "not_found", fmt.Sprintf("there is no run %q: GET /v1/runs lists those that there are", runID))
+	}
+	return a.errorOf(ctx, err)
+}
+
 // fail answers with a problem.
 func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p := a.problemOf(r.Context(), err)
@@ -69,7 +86,7 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("Retry-After", "1")
 	}
 	w.WriteHeader(p.Status)
-	json.MarshalWrite(w, p) //nolint:errcheck // the client may be gone
+	json.MarshalWrite(w, p, anyText) //nolint:errcheck // the client may be gone
 }
 
 // errorOf is fail for described routes: huma writes the problem.
@@ -84,8 +101,11 @@ func (a *api) errorOf(ctx context.Context, err error) error {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	json.MarshalWrite(w, v) //nolint:errcheck // the client may be gone
+	json.MarshalWrite(w, v, anyText) //nolint:errcheck // the client may be gone
 }
+
+// anyText: a path or a header that is shown may hold bytes that are no text; they become U+FFFD, and the answer stays whole.
+var anyText = jsontext.AllowInvalidUTF8(true)
 
 // writeMessage answers with a message of the protocol.
 func writeMessage(w http.ResponseWriter, message any) error {
@@ -94,6 +114,7 @@ func writeMessage(w http.ResponseWriter, message any) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body))) // a large answer would be sent in chunks without it
 	w.Write(body)
 	return nil
 }

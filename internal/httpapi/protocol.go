@@ -1,9 +1,9 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -15,6 +15,7 @@ import (
 const (
 	heartbeatBytesMax = 8 << 20 // some 40,000 calls of one process
 	idBytesMax        = 256     // process ids, call ids, nonces, tokens
+	firstReadMax      = 1 << 20 // memory that a body is given on its word, before it has come
 )
 
 // protocol registers what apps send. Its messages bear their calls' tokens.
@@ -75,7 +76,9 @@ func readBody(w http.ResponseWriter, r *http.Request, bytesMax int64) ([]byte, e
 	control := http.NewResponseController(w)
 	control.SetReadDeadline(time.Now().Add(bodyTimeout)) //nolint:errcheck // not every writer has deadlines; the limit holds without
 	defer control.SetReadDeadline(time.Time{})           //nolint:errcheck // likewise
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bytesMax))
+	var body bytes.Buffer
+	body.Grow(int(min(max(r.ContentLength, 0), bytesMax, firstReadMax)) + bytes.MinRead) // so that it is read in one piece
+	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, bytesMax))
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return nil, problem(http.StatusRequestEntityTooLarge, "body_too_large", "the body has more than "+strconv.FormatInt(bytesMax, 10)+" bytes")
@@ -83,7 +86,7 @@ func readBody(w http.ResponseWriter, r *http.Request, bytesMax int64) ([]byte, e
 	if err != nil {
 		return nil, problem(http.StatusBadRequest, "bad_request", "the body did not arrive whole")
 	}
-	return body, nil
+	return body.Bytes(), nil
 }
 
 func (a *api) callSteps(w http.ResponseWriter, r *http.Request) {

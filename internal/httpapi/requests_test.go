@@ -72,13 +72,26 @@ func TestAnotherContentTypeIsRefused(t *testing.T) {
 	s.app("shop", apptest.On("echo", echo))
 	for path, body := range map[string]string{"/v1/runs": `{"workflow":"echo"}`, "/v1/events": `{"event":"a"}`} {
 		for _, kind := range []string{"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/xml"} {
-			s.do(raw{method: http.MethodPost, path: path, body: body, header: map[string]string{"Content-Type": kind}}).problem(t, http.StatusUnsupportedMediaType, "bad_content_type")
+			p := s.do(raw{method: http.MethodPost, path: path, body: body, header: map[string]string{"Content-Type": kind}}).problem(t, http.StatusUnsupportedMediaType, "bad_content_type")
+			if !strings.Contains(p.Detail, "Content-Type: application/json") {
+				t.Errorf("%s does not say what to send: %s", path, p.Detail)
+			}
 		}
 		if a := s.do(raw{method: http.MethodPost, path: path, body: body, header: map[string]string{"Content-Type": "application/json; charset=utf-8"}}); a.status >= 300 {
 			t.Errorf("%s with a charset: %d %s", path, a.status, a.body)
 		}
 	}
 	s.do(raw{method: http.MethodPost, path: "/v1/runs", body: "\x1f\x8b", header: map[string]string{"Content-Encoding": "gzip"}}).problem(t, http.StatusBadRequest, "bad_request")
+}
+
+func TestAnUnknownFieldOfAnEventIsNamed(t *testing.T) {
+	s := start(t)
+	for body, want := range map[string]string{`{"event":"a","paylod":1}`: "/paylod", `[{"event":"a"},{"event":"b","at":"x"}]`: "/1/at"} {
+		p := s.post("/v1/events", body).problem(t, http.StatusUnprocessableEntity, "invalid")
+		if !strings.Contains(p.Detail, want) || strings.Contains(p.Detail, "httpapi") {
+			t.Errorf("%s is refused with %s", body, p.Detail)
+		}
+	}
 }
 
 func TestAMisspeltFilterIsRefused(t *testing.T) {

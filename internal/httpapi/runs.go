@@ -170,7 +170,7 @@ func (a *api) started(ctx context.Context, s engine.Started, err error) (*startO
 func (a *api) getRun(ctx context.Context, in *runInput) (*runOutput, error) {
 	record, err := a.Engine.RunRecord(ctx, engine.DefaultEnv, in.ID, time.Duration(in.WaitMs)*time.Millisecond)
 	if err != nil {
-		return nil, a.errorOf(ctx, err)
+		return nil, a.runError(ctx, in.ID, err)
 	}
 	return &runOutput{a.runOf(record)}, nil
 }
@@ -184,13 +184,16 @@ func (a *api) replayRun(ctx context.Context, in *replayInput) (*startOutput, err
 		}
 	}
 	started, err := a.Engine.Replay(ctx, engine.DefaultEnv, in.ID, newID, in.key("POST /v1/runs/"+in.ID+"/replay", in.Body))
-	return a.started(ctx, started, err)
+	if err != nil {
+		return nil, a.runError(ctx, in.ID, err)
+	}
+	return a.started(ctx, started, nil)
 }
 
 func (a *api) cancelRun(ctx context.Context, in *cancelInput) (*runOutput, error) {
 	record, err := a.Engine.Cancel(ctx, engine.DefaultEnv, in.ID)
 	if err != nil {
-		return nil, a.errorOf(ctx, err)
+		return nil, a.runError(ctx, in.ID, err)
 	}
 	return &runOutput{a.runOf(record)}, nil
 }
@@ -282,7 +285,7 @@ func optional(text string) *string {
 
 func (a *api) listSteps(ctx context.Context, in *stepsInput) (*stepsOutput, error) {
 	if _, err := a.Reader.Record(ctx, engine.DefaultEnv, in.ID); err != nil {
-		return nil, a.errorOf(ctx, err)
+		return nil, a.runError(ctx, in.ID, err)
 	}
 	position, err := in.position()
 	if err != nil {

@@ -45,7 +45,7 @@ func TestARunIsStartedAndRead(t *testing.T) {
 	}
 }
 
-// The shape that issue 2 names, with each field there whatever its value.
+// Each field is there, whatever its value.
 func TestARunHasItsWholeShape(t *testing.T) {
 	s := start(t)
 	s.app("shop", apptest.On("echo", echo))
@@ -114,8 +114,8 @@ func TestAFailedRunTellsItsError(t *testing.T) {
 	if run.Status != "failed" || run.Error == nil || run.Error.Name != "TypeError" || run.Error.Message != "no" || run.Error.Stack != "at x" || run.Error.Cause.Message != "why" {
 		t.Fatalf("%+v %+v", run, run.Error)
 	}
-	if string(run.Output) != "null" {
-		t.Errorf("a failed run has the output %s", run.Output)
+	if string(run.Output) != "null" || run.Attempt != 1 {
+		t.Errorf("a run that failed at its first try has the output %s and the attempt %d", run.Output, run.Attempt)
 	}
 }
 
@@ -124,7 +124,9 @@ func TestUnknownAndAmbiguousWorkflowsAreRefused(t *testing.T) {
 	s.app("shop", apptest.On("pay", echo))
 	s.app("bank", apptest.On("pay", echo))
 	_, err := s.StartRun(t.Context(), client.StartRun{Workflow: "nope"})
-	problemOf(t, err, http.StatusUnprocessableEntity, "workflow_unknown")
+	if p := problemOf(t, err, http.StatusUnprocessableEntity, "workflow_unknown"); !strings.Contains(p.Detail, `"nope"`) || !strings.Contains(p.Detail, "start the app") {
+		t.Errorf("it does not say what to do: %s", p.Detail)
+	}
 	_, err = s.StartRun(t.Context(), client.StartRun{Workflow: "pay", App: "none"})
 	problemOf(t, err, http.StatusUnprocessableEntity, "workflow_unknown")
 	_, err = s.StartRun(t.Context(), client.StartRun{Workflow: "pay"})
@@ -377,6 +379,8 @@ func TestWhatIsNotThere(t *testing.T) {
 		{method: http.MethodGet, path: "/v1/runs/%00%0a"},
 		{method: http.MethodGet, path: "/v1/nothing"},
 	} {
-		s.do(r).problem(t, http.StatusNotFound, "not_found")
+		if p := s.do(r).problem(t, http.StatusNotFound, "not_found"); strings.Contains(p.Detail, "store:") || !strings.Contains(p.Detail, "lists") {
+			t.Errorf("%s: it does not say where to look: %s", r.path, p.Detail)
+		}
 	}
 }

@@ -33,7 +33,8 @@ func Check(prefix, text string) error {
 	if !ok {
 		return fmt.Errorf("%q is not an id of the form %s_…", clip(text), prefix)
 	}
-	if _, err := ulid.ParseStrict(strings.ToUpper(suffix)); err != nil || suffix != strings.ToLower(suffix) {
+	// It is compared with how it is written: ToUpper makes letters of ASCII out of others (ſ, for one).
+	if u, err := ulid.ParseStrict(strings.ToUpper(suffix)); err != nil || suffix != strings.ToLower(u.String()) {
 		return fmt.Errorf("%q is not an id: after %s_ come 26 characters of lower-case Crockford base32", clip(text), prefix)
 	}
 	return nil

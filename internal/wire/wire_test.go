@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/nelkap/nelkap/internal/wire"
 )
 
@@ -89,30 +87,4 @@ func TestDepth(t *testing.T) {
 			t.Errorf("%.20s: %d, want %d", value, got, want)
 		}
 	}
-}
-
-// FuzzDecode: whatever comes from outside is a message or an error, and a message goes through unchanged.
-func FuzzDecode(f *testing.F) {
-	f.Add([]byte(`{"process":"p","saves":[{"call":"c","token":"t","nonce":"n","seen":1,"items":[{"op":"failed","kind":"run","name":"a","number":1,"attempt":1,"error":{"name":"E","message":"m","cause":{"name":"E","message":"c"}},"retryAfterMs":5}]}]}`))
-	f.Add([]byte(`{"saves":[{"items":[{"output":"\ud800"}]}]}`))
-	f.Fuzz(func(t *testing.T, body []byte) {
-		var once, twice wire.Saves
-		if wire.Decode(body, &once) != nil {
-			return
-		}
-		out, err := wire.Encode(once)
-		if err != nil {
-			t.Fatalf("what was decoded can't be encoded: %v", err)
-		}
-		if err := wire.Decode(out, &twice); err != nil {
-			t.Fatalf("what was encoded can't be decoded: %v", err)
-		}
-		again, err := wire.Encode(twice)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(out), string(again)); diff != "" {
-			t.Fatal(diff)
-		}
-	})
 }

@@ -185,14 +185,14 @@ func end(d *Decision, in Input, now time.Time) error {
 	return nil
 }
 
-// failCode counts a throw of the code outside steps, and ends the run when it was the last (S2).
+// failCode counts a throw of the code outside steps that is tried again, and ends the run when it was the last (S2).
 func failCode(d *Decision, e End, now time.Time) {
 	r := &d.Run
-	r.Attempts++
-	if !e.Error.Retriable || r.Attempts > e.Error.Retries {
+	if !e.Error.Retriable || r.Attempts >= e.Error.Retries {
 		fail(d, e.Error.Error, now)
 		return
 	}
+	r.Attempts++
 	pause := e.Error.RetryAfter
 	if pause <= 0 {
 		pause = backoff.Pause(r.Attempts, e.Jitter)

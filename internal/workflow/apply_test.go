@@ -70,6 +70,38 @@ func TestAVoidBeginGivesTheOlderCallBack(t *testing.T) {
 	}
 }
 
+func TestAContactMovesTheLease(t *testing.T) {
+	r := apply(t, begun(t), workflow.Contact{CallID: "call_1", LeaseEndsAt: t0.Add(time.Hour)}, t0).Run
+	if !r.TimerAt().Equal(t0.Add(time.Hour)) || r.Status != workflow.Running {
+		t.Fatalf("C5: %+v", r)
+	}
+}
+
+func TestACutUsesUpNoAttempt(t *testing.T) {
+	r := begun(t)
+	for n := range workflow.CutsMax - 1 {
+		r = apply(t, r, workflow.Cut{CallID: fmt.Sprintf("call_%d", n+1)}, t0).Run
+		if r.Cuts != n+1 || r.Attempts != 0 || !r.ReadyAt().Equal(t0) {
+			t.Fatalf("C13: after %d cuts: %+v", n+1, r)
+		}
+		r = apply(t, r, workflow.Begin{CallID: fmt.Sprintf("call_%d", n+2)}, t0).Run
+	}
+}
+
+func TestACallComesBackOnlyWhileNoNewerOneHasBegun(t *testing.T) {
+	cut := apply(t, begun(t), workflow.Cut{CallID: "call_1"}, t0).Run
+	if r := apply(t, cut, workflow.Revive{CallID: "call_1"}, t0).Run; r.Status != workflow.Running || r.Cuts != 0 || r.Epoch != 1 {
+		t.Errorf("C5: %+v", r)
+	}
+	newer := apply(t, cut, workflow.Begin{CallID: "call_2"}, t0).Run
+	again := apply(t, newer, workflow.Cut{CallID: "call_2"}, t0).Run
+	for outcome, run := range map[string]workflow.Run{"a newer call is current": newer, "a newer call was cut": again} {
+		if r, err := workflow.Apply(run, workflow.Revive{CallID: "call_1"}, t0); err == nil {
+			t.Errorf("W2: %s, and the older one came back: %+v", outcome, r.Run)
+		}
+	}
+}
+
 func TestFences(t *testing.T) {
 	r := begun(t)
 	bound := r

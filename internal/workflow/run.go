@@ -70,7 +70,7 @@ type Run struct {
 	Ending    *Ending   // set once the run is ending (Z1)
 
 	// The three counters count in a row since the history last grew; Progress is its length then.
-	Attempts int // throws of the code outside steps (S2)
+	Attempts int // throws of the code outside steps that were tried again (S2)
 	Cuts     int
 	Yields   int
 	Progress int64

@@ -142,6 +142,9 @@ var sharedClient = &http.Client{
 		MaxIdleConnsPerHost: 64,
 		IdleConnTimeout:     60 * time.Second,
 		TLSHandshakeTimeout: 5 * time.Second,
+		// A request of many saves is one write, and its answer one read.
+		WriteBufferSize: 64 << 10,
+		ReadBufferSize:  64 << 10,
 	},
 	CheckRedirect: noRedirect,
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/nelkap/nelkap/sdk/go/internal/play"
@@ -18,8 +19,10 @@ const (
 	patience = 30 * time.Second
 	// requestTime bounds one try, beyond what the server may hold it.
 	requestTime = 15 * time.Second
-	// pauseMax is the longest pause between tries.
+	// pauseMax is the longest pause between tries, unless the server asks for a longer one.
 	pauseMax = 2 * time.Second
+	// askedPauseMax is the longest pause that the server's Retry-After gets: more would use patience up for a single try.
+	askedPauseMax = 5 * time.Second
 	// responseBytesMax bounds what is read of a response.
 	responseBytesMax = 64 << 20
 )
@@ -50,11 +53,11 @@ func (a *App) send(ctx context.Context, r request, into any) error {
 	started := time.Now()
 	pause := 100 * time.Millisecond
 	for {
-		again, err := a.try(ctx, address, key, &r, into)
+		again, asked, err := a.try(ctx, address, key, &r, into)
 		if err == nil || !again || ctx.Err() != nil || time.Since(started) > patience {
 			return err
 		}
-		timer := time.NewTimer(pause)
+		timer := time.NewTimer(max(pause, asked))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -65,8 +68,8 @@ func (a *App) send(ctx context.Context, r request, into any) error {
 	}
 }
 
-// try sends r once. again says that another try may succeed.
-func (a *App) try(ctx context.Context, address, key string, r *request, into any) (again bool, err error) {
+// try sends r once. again says that another try may succeed, asked is the pause before it that the server asks for.
+func (a *App) try(ctx context.Context, address, key string, r *request, into any) (again bool, asked time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.hold+requestTime)
 	defer cancel()
 	var body io.Reader
@@ -75,7 +78,7 @@ func (a *App) try(ctx context.Context, address, key string, r *request, into any
 	}
 	request, err := http.NewRequestWithContext(ctx, r.method, address+r.path, body)
 	if err != nil {
-		return false, fmt.Errorf("nelkap: %w", err)
+		return false, 0, fmt.Errorf("nelkap: %w", err)
 	}
 	if r.body != nil {
 		request.Header.Set("Content-Type", "application/json")
@@ -88,14 +91,27 @@ func (a *App) try(ctx context.Context, address, key string, r *request, into any
 	}
 	response, err := a.settings().client.Do(request)
 	if err != nil {
-		return true, fmt.Errorf("nelkap: the server at %s can't be reached: %w", address, err)
+		return true, 0, fmt.Errorf("nelkap: the server at %s can't be reached: %w", address, err)
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(response.Body, responseBytesMax))
 	if err != nil {
-		return true, fmt.Errorf("nelkap: reading the server's answer: %w", err)
+		return true, 0, fmt.Errorf("nelkap: reading the server's answer: %w", err)
 	}
-	return judge(response.StatusCode, text, into)
+	again, err = judge(response.StatusCode, text, into)
+	return again, askedPause(response), err
+}
+
+// askedPause is the pause that a 429 or 503 asks for with Retry-After in seconds, bounded; 0 where none does.
+func askedPause(response *http.Response) time.Duration {
+	if response.StatusCode != http.StatusTooManyRequests && response.StatusCode != http.StatusServiceUnavailable {
+		return 0
+	}
+	seconds, err := strconv.ParseUint(response.Header.Get("Retry-After"), 10, 32)
+	if err != nil {
+		return 0 // absent, or a date, which clocks that differ would make anything of
+	}
+	return min(time.Duration(seconds)*time.Second, askedPauseMax)
 }
 
 // judge reads an answer. again says that it is one that passes.

@@ -2,13 +2,18 @@ package nelkap_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	nelkap "github.com/nelkap/nelkap/sdk/go"
 	"github.com/nelkap/nelkap/sdk/go/step"
@@ -126,7 +131,7 @@ func TestUnsavedResultsTravelInTheAnswer(t *testing.T) {
 		}
 		started := time.Now()
 		a := s.call("one step", nil)
-		if took := time.Since(started); took != 60*time.Second {
+		if took := time.Since(started); took.Round(time.Millisecond) != 60*time.Second {
 			t.Errorf("answered after %v", took)
 		}
 		if a.Type != "yielded" || len(a.Unsaved) != 1 || string(a.Unsaved[0].Output) != "1" {
@@ -139,6 +144,36 @@ func TestUnsavedResultsTravelInTheAnswer(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if len(s.ends) != 1 || s.ends[0].End.Type != "yielded" || len(s.ends[0].End.Unsaved) != 1 {
+			t.Errorf("the end through the API: %+v", s.ends)
+		}
+	})
+}
+
+// C11: the heartbeats of a long body that fail count too. Else its result would be ready before the lease ends, and be lost with it.
+func TestSilenceDuringALongBodyCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, nelkap.Options{Logger: quiet})
+		bodies := 0
+		const takes = 4*time.Minute + 30*time.Second
+		oneStep(s, &bodies, takes)
+		down := true
+		s.fault = func(*http.Request, []byte) *http.Response {
+			if down {
+				return broken()
+			}
+			return nil
+		}
+		started := time.Now()
+		a := s.call("one step", nil)
+		if took := time.Since(started); took != takes || a.Type != "yielded" || len(a.Unsaved) != 1 {
+			t.Errorf("after %v answered %+v", took, a)
+		}
+		s.mu.Lock()
+		down = false
+		s.mu.Unlock()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if len(s.ends) != 1 {
 			t.Errorf("the end through the API: %+v", s.ends)
 		}
 	})
@@ -168,6 +203,52 @@ func TestWithoutConnectionSavesAreTriedForEver(t *testing.T) {
 		synctest.Wait()
 		if len(s.saves) != 1 || len(s.ends) != 1 || string(s.ends[0].End.Output) != "1" || s.ends[0].Nonce == "" {
 			t.Errorf("saves %v, ends %+v", s.savedNames(), s.ends)
+		}
+	})
+}
+
+// away is a server that can't be reached, and from some moment on accepts each save, which must travel alone. It reads nothing.
+type away struct {
+	back     atomic.Bool
+	accepted atomic.Int64
+}
+
+func (s *away) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !s.back.Load() || r.URL.Path != "/v1/saves" {
+		return nil, errors.New("away")
+	}
+	s.accepted.Add(1)
+	return respondText(200, "application/json", `{"saves":[{"status":"accepted","items":[{"status":"saved","entry":1}]}]}`), nil
+}
+
+// C11: seventeen results of 4 MiB are more than are kept, and the oldest are let go.
+func TestResultsForAServerThatIsAwayAreBoundedInBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		network := &away{}
+		s := newServer(t, nelkap.Options{HTTPClient: &http.Client{Transport: network}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		result := json.RawMessage(`"` + strings.Repeat("x", 4<<20-2) + `"`)
+		nelkap.NewWorkflow(s.app, "large", nelkap.NoResult(func(ctx context.Context, _ nelkap.None) error {
+			_, err := step.Run(ctx, "a", func(context.Context) (json.RawMessage, error) { return result, nil })
+			return err
+		}))
+		const calls, fit = 17, 15
+		answers := make(chan answer, calls)
+		for range calls {
+			go func() { answers <- s.call("large", nil) }()
+		}
+		time.Sleep(50 * time.Millisecond) // each save has failed once
+		network.back.Store(true)
+		got := map[string]int{}
+		for range calls {
+			got[(<-answers).Type]++
+		}
+		accepted := int(network.accepted.Load())
+		if diff := cmp.Diff(map[string]int{"completed": fit, "over": calls - fit}, got); diff != "" || accepted != fit {
+			t.Errorf("%d results were saved, want %d; answers (-want +got):\n%s", accepted, fit, diff)
+		}
+		if n := strings.Count(log.String(), "the oldest results are let go"); n != calls-fit {
+			t.Errorf("the log says %d times that results are let go, want %d", n, calls-fit)
 		}
 	})
 }

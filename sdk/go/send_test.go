@@ -298,6 +298,42 @@ func TestRunOutsideIsTriedAgainWithTheSameBody(t *testing.T) {
 	})
 }
 
+func TestAServerThatIsBusySaysWhenToTryAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, nelkap.Options{URL: "http://testaserverthatisbusysayswhentotryagain.test"})
+		wf := child(s.app)
+		for _, c := range []struct {
+			status int
+			after  string
+			want   time.Duration
+		}{
+			{429, "3", 3 * time.Second},
+			{503, "1", time.Second},
+			{429, "3600", 5 * time.Second},
+			{429, "0", 100 * time.Millisecond},
+			{503, "", 100 * time.Millisecond},
+			{503, "Thu, 01 Jan 2026 00:00:00 GMT", 100 * time.Millisecond},
+			{429, "-5", 100 * time.Millisecond},
+			{502, "3", 100 * time.Millisecond},
+		} {
+			tries := 0
+			s.fault = func(*http.Request, []byte) *http.Response {
+				if tries++; tries > 1 {
+					return respond(200, map[string]any{"id": "run_x", "created": true})
+				}
+				answer := respondText(c.status, "", "")
+				answer.Header.Set("Retry-After", c.after)
+				return answer
+			}
+			started := time.Now()
+			_, err := nelkap.Run(t.Context(), wf, "x")
+			if took := time.Since(started); err != nil || tries != 2 || took != c.want {
+				t.Errorf("%d with Retry-After %q: %d tries in %v, want 2 in %v (%v)", c.status, c.after, tries, took, c.want, err)
+			}
+		}
+	})
+}
+
 func TestRefusedSendsAreNotTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nelkap.Options{URL: "http://testrefusedsendsarenottriedagain.test"})

@@ -1,7 +1,9 @@
 package nelkap_test
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,18 +45,43 @@ func TestProgramsThatMustCompile(t *testing.T) {
 	}
 }
 
-func TestReadmesProgramCompiles(t *testing.T) {
-	text, err := os.ReadFile("README.md")
+// pages are the README of this module, and in a clone of the whole repository those of the documentation.
+func pages(t *testing.T) []string {
+	t.Helper()
+	found := []string{"README.md"}
+	docs := filepath.Join("..", "..", "docs")
+	if _, err := os.Stat(docs); errors.Is(err, fs.ErrNotExist) {
+		return found // the module alone
+	}
+	err := filepath.WalkDir(docs, func(path string, _ fs.DirEntry, err error) error {
+		if filepath.Ext(path) == ".md" {
+			found = append(found, path)
+		}
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, program, found := strings.Cut(string(text), "```go\n")
-	program, _, ended := strings.Cut(program, "```")
-	if !found || !ended {
-		t.Fatal("the README has no program")
+	return found
+}
+
+func TestProgramsOnPagesCompile(t *testing.T) {
+	programs := 0
+	block := regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
+	for _, page := range pages(t) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range block.FindAllSubmatch(text, -1) {
+			programs++
+			if _, output := compileText(t, "page.go", found[1]); output != "" {
+				t.Errorf("%s: the compiler says of a program:\n%s", page, output)
+			}
+		}
 	}
-	if _, output := compileText(t, "readme.go", []byte(program)); output != "" {
-		t.Errorf("the compiler says:\n%s", output)
+	if programs == 0 {
+		t.Error("the README has no program")
 	}
 }
 

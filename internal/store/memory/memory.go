@@ -218,6 +218,7 @@ func (r *run) append(step workflow.Step, stepsMax, bytesMax int) store.StepResul
 
 // putAttempt replaces what is recorded of that attempt; of a step only its last throw is due again.
 func (r *run) putAttempt(a store.Attempt) {
+	known := false
 	for i := range r.attempts {
 		old := &r.attempts[i]
 		if old.StepID != a.StepID {
@@ -225,11 +226,12 @@ func (r *run) putAttempt(a store.Attempt) {
 		}
 		old.RetryAt = time.Time{}
 		if old.Attempt == a.Attempt {
-			*old = a
-			return
+			*old, known = a, true
 		}
 	}
-	r.attempts = append(r.attempts, a)
+	if !known {
+		r.attempts = append(r.attempts, a)
+	}
 }
 
 func (r *run) find(id workflow.StepID) *store.Entry {

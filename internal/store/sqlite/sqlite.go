@@ -11,7 +11,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"sync"
 
@@ -59,8 +58,8 @@ type Store struct {
 // Open opens the store in dir, makes it if it is not there, and brings its schema up to date. It holds the directory's lock
 // until Close; ErrLocked if another process has it (N5: the kernel's lock, which dies with its process).
 func Open(ctx context.Context, dir string) (*Store, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the data directory: %w", err)
+	if err := makeDir(dir); err != nil {
+		return nil, err
 	}
 	lock := flock.New(filepath.Join(dir, lockName))
 	ok, err := lock.TryLock()

@@ -8,6 +8,7 @@ import (
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/store/sqlite"
 	"github.com/nelkap/nelkap/internal/store/storetest"
+	"github.com/nelkap/nelkap/internal/workflow"
 )
 
 func open(t testing.TB) store.Store { return openIn(t, t.TempDir()) }
@@ -48,5 +49,31 @@ func TestASecondServerOnTheSameDirectoryIsRefused(t *testing.T) {
 	openIn(t, dir)
 	if _, err := sqlite.Open(context.Background(), dir); !errors.Is(err, store.ErrLocked) {
 		t.Fatalf("N5: got %v", err)
+	}
+}
+
+func TestACommitThatFailsLeavesNoTrace(t *testing.T) {
+	s := openIn(t, t.TempDir())
+	run := storetest.NewRun(1)
+	d, err := workflow.Apply(run, workflow.Begin{CallID: "call_1", Token: "t"}, storetest.T0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	storetest.Commit(t, s, store.InsertRun{Run: d.Run})
+	save := func(name string) store.Change {
+		step := workflow.Step{StepID: workflow.StepID{Name: name, Number: 1}, Kind: workflow.KindRun, Status: workflow.StepCompleted}
+		return store.Change{store.SaveSteps{RunID: run.ID, CallID: "call_1", Nonce: "n", Steps: []workflow.Step{step}}}
+	}
+	broken := storetest.NewRun(2)
+	broken.Status = "no status"
+	if _, err := s.Commit(context.Background(), []store.Change{save("a"), {store.InsertRun{Run: broken}}}); !errors.Is(err, store.ErrBadChange) {
+		t.Fatalf("a run that the schema refuses: %v", err)
+	}
+	res := storetest.Commit(t, s, save("b")...)
+	if len(res.Steps) != 1 || res.Steps[0].Entry != 1 || !res.Bound || res.Version != d.Run.Version+1 {
+		t.Fatalf("W9: after a commit that failed: %+v", res)
+	}
+	if dump := storetest.Dump(t, s); len(dump.Runs) != 1 || len(dump.Entries[run.ID]) != 1 {
+		t.Fatalf("%+v", dump)
 	}
 }

@@ -48,6 +48,26 @@ func Compare(t *testing.T, open Open) {
 	})
 }
 
+// Batches draws n batches such as Compare plays, the same for the same seed.
+func Batches(seed, n int) [][]store.Change {
+	return rapid.Custom(func(r *rapid.T) [][]store.Change {
+		model, m := memory.New(), &machine{runs: map[string]workflow.Run{}}
+		var batches [][]store.Change
+		for range n {
+			var batch []store.Change
+			for range rapid.IntRange(1, 5).Draw(r, "changes") {
+				batch = append(batch, m.change(r))
+			}
+			if _, err := model.Commit(context.Background(), batch); err != nil {
+				r.Fatal(err)
+			}
+			m.learn(model)
+			batches = append(batches, batch)
+		}
+		return batches
+	}).Example(seed)
+}
+
 // sameErrors compares errors by the sentinel that they wrap.
 var sameErrors = cmp.Transformer("sentinel", func(err error) string {
 	for _, sentinel := range []error{store.ErrStale, store.ErrExists, store.ErrNotFound} {

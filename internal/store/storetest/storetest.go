@@ -39,6 +39,7 @@ func Run(t *testing.T, open Open) {
 		{"limits refuse a step and keep what stands", limitsRefuse},
 		{"pages are bounded by entries and bytes, and never empty", pagesAreBounded},
 		{"a throw is due again until its step is saved", retriesAreKept},
+		{"a step's last throw alone is due again, whatever came before", lastThrowIsDue},
 		{"a recorded start is cut with its call", startsAreCut},
 		{"a key has one owner in its scope and for its life", keysHaveOneOwner},
 		{"a send's key ends with its run", sendKeysEndWithTheirRun},
@@ -292,6 +293,23 @@ func retriesAreKept(t *testing.T, s store.Store) {
 	if len(list) != 2 || !list[1].RetryAt.IsZero() {
 		t.Fatalf("a saved step is due again: %+v", list)
 	}
+}
+
+func lastThrowIsDue(t *testing.T, s store.Store) {
+	run := begun(t, s, 1)
+	for _, n := range []int{2, 1, 2} {
+		retry := workflow.Retry{
+			StepID: workflow.StepID{Name: "a", Number: 1}, Attempt: n, Error: jsontext.Value(`{}`), StartedAt: T0, EndedAt: T0, RetryAt: T0.Add(time.Second),
+		}
+		must(t, s, store.SaveSteps{RunID: run.ID, CallID: "call_1", Nonce: "n", Retries: []workflow.Retry{retry}})
+	}
+	var due []int
+	for _, a := range attempts(t, s, run.ID) {
+		if !a.RetryAt.IsZero() {
+			due = append(due, a.Attempt)
+		}
+	}
+	equal(t, due, []int{2})
 }
 
 func startsAreCut(t *testing.T, s store.Store) {

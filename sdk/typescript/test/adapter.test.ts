@@ -1,4 +1,6 @@
+import { EventEmitter, once } from 'node:events';
 import http from 'node:http';
+import { Readable } from 'node:stream';
 import express from 'express';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Webhook } from 'standardwebhooks';
@@ -6,6 +8,7 @@ import { handler as expressHandler } from '../src/adapters/express.js';
 import { handler as nodeHandler } from '../src/adapters/node.js';
 import { Nelkap } from '../src/index.js';
 import { callOf, headers, type Listening, listen, requestOf } from './app.js';
+import { FakeServer } from './server.js';
 
 const canary = 'canary-8c1f1f4b2a';
 const key = `whsec_${Buffer.from(canary.padEnd(32, '-')).toString('base64')}`;
@@ -288,4 +291,44 @@ test('a client that goes away while its body is read disturbs nobody', async () 
   const answer = await fetch(app.url);
   expect(await answer.json()).toEqual({ nelkap: true });
   expect(log.error).not.toHaveBeenCalled();
+});
+
+/** A response of Node's whose connection breaks: `writableFinished` is true once the answer was handed to the system. */
+class Breaking extends EventEmitter {
+  statusCode = 0;
+  writableFinished = false;
+  setHeader(): void {}
+  write(): boolean {
+    return true;
+  }
+  end(): void {
+    this.writableFinished = true;
+    this.emit('written');
+  }
+}
+
+test.each([
+  ['that finished and then closed', ['finish', 'close'], 0],
+  ['that closed before it finished, though it was written', ['close'], 1],
+  ['that failed, though it was written', ['error', 'close'], 1],
+])('the answer on a connection %s goes through the API as often as it must', async (_, events, ends) => {
+  const server = await new FakeServer().start();
+  const client = new Nelkap({ app: 'shop', url: server.url, logger: log });
+  const w = client.workflow('w', () => client.step.run('a', () => 1));
+  const response = new Breaking();
+  const written = once(response, 'written');
+  const message = callOf('w');
+  const request = Object.assign(Readable.from([JSON.stringify(message)]), {
+    method: 'POST',
+    headers: { host: '127.0.0.1', ...headers },
+    socket: { remoteAddress: '127.0.0.1' },
+  });
+  void nodeHandler({ workflows: [w], nelkap: client })(request, response);
+  await written;
+  for (const event of events) response.emit(event);
+  await client.stop();
+  expect(server.ends.map(({ call, end }) => [call, end.type])).toEqual(
+    Array.from({ length: ends }, () => [message.call.id, 'completed']),
+  );
+  await server.stop();
 });

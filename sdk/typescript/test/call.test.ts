@@ -1,37 +1,11 @@
 import { EventEmitter, once } from 'node:events';
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest';
-import { Nelkap, NonRetriableError, RetryAfterError, StepError } from '../src/index.js';
+import { expect, test, vi } from 'vitest';
+import { NonRetriableError, RetryAfterError, StepError } from '../src/index.js';
 import { shared } from '../src/shell/process.js';
 import { callOf, play } from './app.js';
-import { fastClock, patience } from './clock.js';
-import { FakeServer, faults } from './server.js';
-
-let server: FakeServer;
-let nelkap: Nelkap;
-const log = { debug: vi.fn(), info: vi.fn(), warn: vi.fn(), error: vi.fn() };
-const unhandled = vi.fn();
-let realClock: () => void;
-
-beforeAll(() => {
-  realClock = fastClock();
-  process.on('unhandledRejection', unhandled);
-});
-afterAll(() => {
-  realClock();
-  process.off('unhandledRejection', unhandled);
-});
-beforeEach(async () => {
-  vi.stubEnv('NELKAP_DEV', '1');
-  vi.clearAllMocks();
-  server = await new FakeServer().start();
-  nelkap = new Nelkap({ app: 'shop', url: server.url, apiKey: 'k'.repeat(32), logger: log });
-});
-afterEach(async () => {
-  await server.stop();
-  vi.unstubAllEnvs();
-  expect(unhandled).not.toHaveBeenCalled();
-  expect(log.error).not.toHaveBeenCalled();
-});
+import { patience } from './clock.js';
+import { faults } from './server.js';
+import { apiKey, log, nelkap, server } from './stage.js';
 
 function saved(): any[] {
   return server.paths('/v1/saves').flatMap((seen) => seen.body.saves.flatMap((save: any) => save.items));
@@ -56,7 +30,7 @@ test('a run goes through its steps and completes', async () => {
   });
   expect(answer.output.one.idempotencyKey).toMatch(/^nelkap_[0-9a-f]{32}$/);
   expect(log.info).toHaveBeenCalledWith('begins', { run: message.run.id, workflow: 'w', n: 1 });
-  expect(server.paths('/v1/saves')[0]?.headers.authorization).toBe(`Bearer ${'k'.repeat(32)}`);
+  expect(server.paths('/v1/saves')[0]?.headers.authorization).toBe(`Bearer ${apiKey}`);
 });
 
 test('saved steps answer, and their functions do not run', async () => {

@@ -1,27 +1,10 @@
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { Nelkap } from '../src/index.js';
 import { shared } from '../src/shell/process.js';
 import { callOf, play } from './app.js';
-import { fastClock, patience } from './clock.js';
-import { FakeServer, faults } from './server.js';
-
-let server: FakeServer;
-let nelkap: Nelkap;
-let realClock: () => void;
-
-beforeAll(() => {
-  realClock = fastClock();
-});
-afterAll(() => realClock());
-beforeEach(async () => {
-  vi.stubEnv('NELKAP_DEV', '1');
-  server = await new FakeServer().start();
-  nelkap = new Nelkap({ url: server.url });
-});
-afterEach(async () => {
-  await server.stop();
-  vi.unstubAllEnvs();
-});
+import { manualClock, patience } from './clock.js';
+import { faults } from './server.js';
+import { apiKey, nelkap, server } from './stage.js';
 
 /** A workflow with one step whose body ends when the test says so. */
 function held(): {
@@ -151,7 +134,7 @@ test('two copies of the SDK in one process share its id, saver and poll', async 
   vi.resetModules();
   const copy = await import('../src/index.js');
   expect(copy.Nelkap).not.toBe(Nelkap);
-  const other = new copy.Nelkap({ url: server.url });
+  const other = new copy.Nelkap({ url: server.url, apiKey });
   const { handler, finish, started } = held();
   const w = other.workflow('w', async () => {
     // The context is found by either copy, and an error of one is known to the other.
@@ -200,6 +183,54 @@ test('a refused request is taken apart, until the bad save stands alone', async 
   expect(answers.map((answer) => answer.type)).toEqual(
     Array.from({ length: 8 }, (_, n) => (n === 3 ? 'failed' : 'completed')),
   );
+});
+
+type Network = (signal: AbortSignal) => Promise<Response>;
+const refuses: Network = () => Promise.reject(new Error('refused'));
+const swallows: Network = (signal) =>
+  new Promise((_, fail) => signal.addEventListener('abort', () => fail(new Error('aborted'))));
+
+/**
+ * Plays a call of one step while the server is away, and lets its end through once it is answered. Time passes from timer to
+ * timer, so that what comes back says to the millisecond when the answer came.
+ */
+async function playAway(meets: Network, call: object, bodyMs: number): Promise<any> {
+  const clock = manualClock();
+  const saves: string[] = [];
+  let answer: any;
+  const network = (url: string, { body, signal }: RequestInit): Promise<Response> => {
+    if (url.endsWith('/v1/saves')) saves.push(url);
+    if (answer === undefined || !url.endsWith('/v1/ends')) return meets(signal as AbortSignal);
+    const ends = JSON.parse(String(body)).ends.map((end: any) => ({ call: end.call, status: 'accepted' }));
+    return Promise.resolve(Response.json({ time: new Date().toISOString(), ends }));
+  };
+  const away = new Nelkap({ url: 'http://127.0.0.1:9', fetch: network as typeof fetch });
+  const body = vi.fn(() => new Promise<void>((resolve) => clock.after(bodyMs, resolve)));
+  const w = away.workflow('w', () => away.step.run('a', body));
+  const startedAt = clock.now();
+  void play(away.handler({ workflows: [w] }), callOf('w', { call })).then((got) => {
+    answer = { ...got, tookMs: Math.round(clock.now() - startedAt), saves: saves.length };
+  });
+  await vi.waitUntil(() => body.mock.calls.length > 0, patience);
+  for (let isOpen = true; isOpen; isOpen = shared().destinations.size > 0 && (await clock.pass()));
+  expect(shared().destinations.size).toBe(0);
+  clock.remove();
+  return answer;
+}
+
+const carried = { type: 'yielded', excused: true, unsaved: [{ name: 'a' }] };
+
+// A lease of 5 s leaves 3.33 s for tries. What is swallowed is known to have failed only later, so they count from its sending.
+test('silence is counted from the first save that was swallowed', async () => {
+  const answer = await playAway(swallows, { leaseMs: 5_000, heartbeatMs: 1_665 }, 0);
+  expect(answer).toMatchObject({ ...carried, tookMs: 3_330 });
+  expect(answer.saves).toBeGreaterThan(1);
+});
+
+// Else a result that is ready before the lease ends would be lost with it.
+test('silence during a long body counts', async () => {
+  const answer = await playAway(refuses, {}, 270_000);
+  expect(answer).toMatchObject({ ...carried, tookMs: 270_000, saves: 1 });
 });
 
 test('an end that is told later is sent again', async () => {

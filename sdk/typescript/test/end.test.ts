@@ -1,37 +1,9 @@
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest';
-import { Nelkap } from '../src/index.js';
+import { expect, test, vi } from 'vitest';
 import { shared } from '../src/shell/process.js';
 import { callOf, listen, play, headers } from './app.js';
 import { handler as nodeHandler } from '../src/adapters/node.js';
-import { fastClock, patience } from './clock.js';
-import { FakeServer } from './server.js';
-
-let server: FakeServer;
-let nelkap: Nelkap;
-const log = { debug: vi.fn(), info: vi.fn(), warn: vi.fn(), error: vi.fn() };
-const unhandled = vi.fn();
-let realClock: () => void;
-
-beforeAll(() => {
-  realClock = fastClock();
-  process.on('unhandledRejection', unhandled);
-});
-afterAll(() => {
-  realClock();
-  process.off('unhandledRejection', unhandled);
-});
-beforeEach(async () => {
-  vi.stubEnv('NELKAP_DEV', '1');
-  vi.clearAllMocks();
-  server = await new FakeServer().start();
-  nelkap = new Nelkap({ app: 'shop', url: server.url, apiKey: 'k'.repeat(32), logger: log });
-});
-afterEach(async () => {
-  await server.stop();
-  vi.unstubAllEnvs();
-  expect(unhandled).not.toHaveBeenCalled();
-  expect(log.error).not.toHaveBeenCalled();
-});
+import { patience } from './clock.js';
+import { nelkap, server } from './stage.js';
 
 test('stop lets running bodies finish, starts no other, and has the server call again', async () => {
   let finish: ((value: number) => void) | undefined;

@@ -1,30 +1,10 @@
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { Nelkap, RunCancelledError, RunFailedError, RunSkippedError, TimeoutError } from '../src/index.js';
 import { base32, idempotencyKey, typeId } from '../src/shell/key.js';
 import { shared } from '../src/shell/process.js';
 import { callOf, play } from './app.js';
-import { fastClock } from './clock.js';
-import { FakeServer, faults, reply } from './server.js';
-
-let server: FakeServer;
-let nelkap: Nelkap;
-const log = { debug: vi.fn(), info: vi.fn(), warn: vi.fn(), error: vi.fn() };
-let realClock: () => void;
-
-beforeAll(() => {
-  realClock = fastClock();
-});
-afterAll(() => realClock());
-beforeEach(async () => {
-  vi.stubEnv('NELKAP_DEV', '1');
-  vi.clearAllMocks();
-  server = await new FakeServer().start();
-  nelkap = new Nelkap({ app: 'shop', url: server.url, logger: log });
-});
-afterEach(async () => {
-  await server.stop();
-  vi.unstubAllEnvs();
-});
+import { faults, reply } from './server.js';
+import { log, nelkap, server } from './stage.js';
 
 const runId = /^run_[0-7][0-9a-hjkmnp-tv-z]{25}$/;
 const eventId = /^evt_[0-7][0-9a-hjkmnp-tv-z]{25}$/;

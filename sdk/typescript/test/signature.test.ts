@@ -1,5 +1,6 @@
 import { Webhook } from 'standardwebhooks';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
+import { Settings } from '../src/shell/settings.js';
 import { keyBytes, verify } from '../src/shell/signature.js';
 
 const key = `whsec_${Buffer.from('k'.repeat(32)).toString('base64')}`;
@@ -92,6 +93,16 @@ test('keys change without a gap, and a removed one counts no more', async () => 
   expect(await verify(both, [other], now)).toBe('valid');
   expect(await verify(old, [other], now)).toBe('bad_signature');
   expect(await verify(old, [], now)).toBe('bad_signature');
+});
+
+test('both keys come from the options, else from the environment', () => {
+  vi.stubEnv('NELKAP_SIGNING_KEY', 'a');
+  vi.stubEnv('NELKAP_SIGNING_KEY_PREVIOUS', 'b');
+  expect(new Settings({}).signingKeys).toEqual(['a', 'b']);
+  expect(new Settings({ signingKey: 'c' }).signingKeys).toEqual(['c', 'b']);
+  expect(new Settings({ signingKey: 'c', signingKeyPrevious: 'd' }).signingKeys).toEqual(['c', 'd']);
+  vi.unstubAllEnvs();
+  expect(new Settings({}).signingKeys).toEqual([]);
 });
 
 test('a key is base64 after whsec_, else the bytes of its text', async () => {

@@ -1,38 +1,8 @@
-import { execFile } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
-import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
+import { compile, root, versions } from './compile.js';
 
-const root = fileURLToPath(new URL('..', import.meta.url));
-const versions = ['typescript-5.9', 'typescript-6.0', 'typescript'];
 const folders = ['bare', 'good', 'declared', 'refused'];
-
-interface Problem {
-  file: string;
-  line: number;
-  text: string;
-}
-
-/** Compiles a folder of test/types and gives what the compiler says of it. */
-function compile(version: string, folder: string): Promise<Problem[]> {
-  const { version: number } = JSON.parse(readFileSync(`${root}node_modules/${version}/package.json`, 'utf8'));
-  const name = Number(number.split('.')[0]) >= 7 ? 'bin/tsc' : 'lib/tsc.js';
-  const args = [`${root}node_modules/${version}/${name}`, '-p', `test/types/${folder}`, '--pretty', 'false'];
-  return new Promise((resolve) => {
-    execFile(process.execPath, args, { cwd: root, maxBuffer: 1e8 }, (_, stdout) => resolve(problems(stdout)));
-  });
-}
-
-function problems(output: string): Problem[] {
-  const found: Problem[] = [];
-  for (const line of output.split('\n')) {
-    const [, file, at, text] = /^(\S+)\((\d+),\d+\): error (.*)$/.exec(line) ?? [];
-    if (file !== undefined && text !== undefined) found.push({ file, line: Number(at), text });
-    else if (line.startsWith(' ')) (found.at(-1) as Problem).text += ` ${line.trim()}`;
-    else if (line !== '') found.push({ file: '', line: 0, text: line });
-  }
-  return found;
-}
 
 /** The lines that say `// refused: …`, and what the compiler must say there. */
 function marked(folder: string): Map<string, string> {
@@ -56,7 +26,7 @@ test.each(cases)(
   { timeout: 120_000 },
   async (version, folder) => {
     const expected = marked(folder);
-    const found = await compile(version, folder);
+    const found = await compile(version, `test/types/${folder}`);
     const surprises = found.filter(({ file, line }) => !expected.has(`${file}:${line}`));
     expect(surprises).toEqual([]);
     for (const [place, text] of expected) {

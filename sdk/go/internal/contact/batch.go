@@ -113,8 +113,9 @@ func (b *batcher[M, O]) sendBig() {
 // send sends one request and hands out its outcomes. A request refused for its framing is sent again one by one, so that a
 // message that can't be sent does not hold up the others.
 func (b *batcher[M, O]) send(batch []entry[M, O]) {
+	sentAt := time.Now()
 	outcomes, err := b.request(batch)
-	b.d.note(err)
+	b.d.note(sentAt, err)
 	var refused *StatusError
 	framing := errors.As(err, &refused) &&
 		(refused.Status == http.StatusBadRequest || refused.Status == http.StatusRequestEntityTooLarge)

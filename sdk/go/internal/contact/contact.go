@@ -32,14 +32,16 @@ import (
 )
 
 const (
-	// requestTime is how long a request may take beyond what the server may hold it, before it counts as failed. Saves and ends
-	// have less where a call's heartbeats are close: what is swallowed on its way must be tried again well before a lease ends.
+	// requestTime is how long a request may take beyond what the server may hold it, before it counts as failed. It is less where a
+	// call's heartbeats are close: what is swallowed on its way must be tried again well before a lease ends.
 	requestTime    = 10 * time.Second
 	requestTimeMin = time.Second
 	// bytesPerSecond is the slowest line that a big request is given time for.
 	bytesPerSecond = 128 << 10
 	// answerBytesMax bounds an answer of the server's.
 	answerBytesMax = 64 << 20
+	// firstReadMax bounds the memory that an answer is given on its word, before it has come.
+	firstReadMax = 1 << 20
 )
 
 // Process is what the apps of one process share. Its methods may be used by many goroutines.
@@ -105,14 +107,15 @@ type Destination struct {
 	settings Settings
 	key      atomic.Pointer[string]
 	offset   atomic.Int64 // the server's clock minus ours, in nanoseconds, by its last answer
-	failing  atomic.Bool  // the last request failed; for the log alone
+	silent   atomic.Int64 // when the first request of those that failed in a row was sent, in nanoseconds since 1970; 0: the last one was answered
 
 	saves batcher[*wire.Save, wire.Outcome]
 	ends  batcher[*wire.End, wire.EndOutcome]
 
-	mu    sync.Mutex // guards what follows, and the fields of Call
-	calls map[*Call]struct{}
-	poll  poll
+	mu      sync.Mutex // guards what follows, and the fields of Call
+	calls   map[*Call]struct{}
+	poll    poll
+	keeping keeping
 }
 
 // ServerTime is the server's clock at now, as far as its last answer told.
@@ -196,10 +199,12 @@ func (d *Destination) do(request *http.Request, into any) error {
 		return err
 	}
 	defer response.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(response.Body, answerBytesMax))
-	if err != nil {
+	var answer bytes.Buffer
+	answer.Grow(int(min(max(response.ContentLength, 0), firstReadMax)) + bytes.MinRead) // so that it is read in one piece
+	if _, err := answer.ReadFrom(io.LimitReader(response.Body, answerBytesMax)); err != nil {
 		return err
 	}
+	text := answer.Bytes()
 	if response.StatusCode != http.StatusOK {
 		refused := &StatusError{}
 		_ = json.Unmarshal(text, refused) // a page that is no problem document leaves code and detail empty
@@ -212,7 +217,8 @@ func (d *Destination) do(request *http.Request, into any) error {
 	return json.Unmarshal(text, into)
 }
 
-// requestTime is how long a save or an end may take: less than the least heartbeat of the calls that are played.
+// requestTime is how long a save, an end or a poll may take beyond what the server may hold it: less than the least heartbeat of the
+// calls that are played.
 func (d *Destination) requestTime() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -232,14 +238,25 @@ func (d *Destination) learnTime(server time.Time) {
 	}
 }
 
-// note logs the first failure after a success, and the first success after a failure.
-func (d *Destination) note(err error) {
-	if failed := err != nil; d.failing.Swap(failed) == failed {
+// note takes in how a request went that was sent at sentAt, and logs the first failure after a success and the first success after a
+// failure.
+func (d *Destination) note(sentAt time.Time, err error) {
+	if err == nil {
+		if d.silent.Swap(0) != 0 {
+			d.settings.Logger.Info("nelkap: the server can be reached again", "url", d.address)
+		}
 		return
 	}
-	if err != nil {
+	if d.silent.CompareAndSwap(0, sentAt.UnixNano()) {
 		d.settings.Logger.Warn("nelkap: the server can't be reached; trying again", "url", d.address, "error", err)
-		return
 	}
-	d.settings.Logger.Info("nelkap: the server can be reached again", "url", d.address)
+}
+
+// SilentSince is from when on nothing has come from the server: when the first request of those that failed in a row was sent. It is
+// zero where the last one was answered.
+func (d *Destination) SilentSince() time.Time {
+	if n := d.silent.Load(); n != 0 {
+		return time.Unix(0, n)
+	}
+	return time.Time{}
 }

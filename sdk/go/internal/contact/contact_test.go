@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -193,4 +194,45 @@ func TestNewsOfACallThatIsPlayedTwiceReachesItsPlaying(t *testing.T) {
 	if got := strings.Join(heard, ", "); got != "a superseded, b ending" {
 		t.Errorf("heard %s", got)
 	}
+}
+
+func TestWhatIsKeptForAServerThatIsAwayIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := destination(&server{})
+		heard := make(chan string, 10)
+		call := func(id string) *Call {
+			return &Call{ID: id, Nonce: "n", News: func(n *wire.News) { heard <- n.Call + " " + n.Nonce + " " + n.Status }}
+		}
+		told := func() (all []string) {
+			synctest.Wait()
+			for len(heard) > 0 {
+				all = append(all, <-heard)
+			}
+			return all
+		}
+		first, second, third := call("first"), call("second"), call("third")
+		d.Keep(first, keptBytesMax/2)
+		d.Keep(second, keptBytesMax/4)
+		d.Keep(third, keptBytesMax/4)
+		d.Keep(third, 1)
+		d.Keep(third, keptBytesMax/4)
+		if all := told(); all != nil {
+			t.Errorf("told %q while all that is kept has room", all)
+		}
+		d.Keep(third, keptBytesMax/4+1)
+		if all := told(); !slices.Equal(all, []string{"first n ended"}) {
+			t.Errorf("told %q, want the first alone", all)
+		}
+		d.Keep(first, 0)
+		d.Leave(second)
+		d.Leave(second)
+		d.Keep(third, 0)
+		if d.keeping.bytes != 0 || len(d.keeping.calls) != 0 {
+			t.Errorf("%d bytes of %d calls are kept in the end", d.keeping.bytes, len(d.keeping.calls))
+		}
+		d.Keep(first, keptBytesMax+1)
+		if all := told(); !slices.Equal(all, []string{"first n ended"}) {
+			t.Errorf("told %q of one that is too large alone", all)
+		}
+	})
 }

@@ -1,8 +1,10 @@
 package contact
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/nelkap/nelkap/sdk/go/internal/wire"
@@ -25,12 +27,13 @@ const (
 type Call struct {
 	ID, Token, Nonce string
 	Heartbeat        time.Duration
-	// News is called on the poll's goroutine.
+	// News is called on a goroutine that holds no lock of a playing.
 	News func(*wire.News)
 
 	joined time.Time
 	urgent bool // its connection closed or its saves fail: name it at once (C1)
 	named  bool // it stands in the poll that is open
+	kept   int  // bytes of its results that the server has not accepted
 }
 
 // poll is the state of a destination's long poll.
@@ -58,9 +61,11 @@ func (d *Destination) Leave(c *Call) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.calls, c)
+	d.keeping.set(c, 0)
 	if len(d.calls) > 0 {
 		return
 	}
+	d.silent.Store(0) // nothing is tried any more
 	if d.poll.cancel != nil {
 		d.poll.cancel()
 	}
@@ -150,7 +155,7 @@ func (d *Destination) pollLoop() {
 			pause = max(0, replaceEvery-took)
 			quick = 0
 		case err != nil:
-			d.note(err)
+			d.note(started, err)
 			pause = min(max(pollPauseMin, 2*pause), wait/2)
 		case took < pollPauseMin && quick < quickMax:
 			quick++
@@ -197,6 +202,8 @@ func (d *Destination) openPoll() (ctx context.Context, calls []*Call, wait time.
 		c.named = true
 		calls = append(calls, c)
 	}
+	// In one order, so that the same happenings make the same requests.
+	slices.SortFunc(calls, func(a, b *Call) int { return cmp.Or(a.joined.Compare(b.joined), cmp.Compare(a.ID, b.ID)) })
 	if d.poll.left == nil {
 		d.poll.left = make(chan struct{})
 	}
@@ -239,7 +246,7 @@ func (d *Destination) ask(ctx context.Context, calls []*Call, wait time.Duration
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, wait+requestTime)
+	ctx, cancel := context.WithTimeout(ctx, wait+d.requestTime())
 	defer cancel()
 	var answer struct {
 		Time  time.Time   `json:"time"`
@@ -248,7 +255,7 @@ func (d *Destination) ask(ctx context.Context, calls []*Call, wait time.Duration
 	if err := d.post(ctx, "/v1/heartbeats", body, &answer); err != nil {
 		return err
 	}
-	d.note(nil)
+	d.note(time.Time{}, nil)
 	d.learnTime(answer.Time)
 	tell(byNonce, answer.Calls)
 	return nil

@@ -68,3 +68,23 @@ func (m *Machine) retryFetch(now time.Time) {
 
 // Delivering is true from the moment the end is decided until nothing more is to be sent for it.
 func (m *Machine) Delivering() bool { return m.phase == phaseOver && m.end.waiting() }
+
+// Kept is about how many bytes of results are kept because the server can't be reached to accept them (C11).
+func (m *Machine) Kept() int {
+	if m.phase == phaseOver {
+		if !m.end.waiting() {
+			return 0
+		}
+		return (&wire.End{End: m.end.answer}).Size()
+	}
+	if m.saves.tries.since.IsZero() {
+		return 0
+	}
+	size := 0
+	for _, list := range [][]pending{m.saves.sent, m.saves.waiting} {
+		for _, p := range list {
+			size += p.item.Size()
+		}
+	}
+	return size
+}

@@ -230,7 +230,7 @@ func (m *Machine) PageFailed(status string, now time.Time) {
 	case wire.StatusEnded:
 		m.lose(Ended)
 	default:
-		m.fetchTry.fail(now, m.pauseMax())
+		m.fetchTry.fail(now, now, m.pauseMax())
 	}
 	m.advance(now)
 }

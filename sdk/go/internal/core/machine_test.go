@@ -25,7 +25,9 @@ type bench struct {
 }
 
 func playing(t *testing.T, call wire.Call, config Config) *bench {
-	call.Call.LeaseMs, call.Call.HeartbeatMs = 300000, 5000
+	if call.Call.LeaseMs == 0 {
+		call.Call.LeaseMs, call.Call.HeartbeatMs = 300000, 5000
+	}
 	b := &bench{t: t, now: start, steps: map[string]*Step{}}
 	b.m = New(&call, config, start)
 	b.m.Begin(start)
@@ -260,6 +262,49 @@ func TestAnswerWithUnsavedResultsIsAlsoDeliveredThroughTheAPI(t *testing.T) {
 	b.want("forget")
 	if !b.m.Wake(b.now).IsZero() {
 		t.Error("the machine wants to be woken for nothing")
+	}
+}
+
+// A lease of 5 s leaves 3.33 s for tries, counted from the first one's sending: what is swallowed is known to have failed only later.
+func TestSilenceIsCountedFromTheFirstTryThatFailed(t *testing.T) {
+	b := playing(t, wire.Call{Call: wire.CallInfo{LeaseMs: 5_000, HeartbeatMs: 1_665}}, Config{})
+	b.ask("a")
+	b.want("code", "body a1")
+	b.returned("a1")
+	b.want("save completed-a1")
+	b.after(1_500 * time.Millisecond)
+	b.m.SaveFailed(b.save, b.now)
+	b.after(100 * time.Millisecond)
+	b.want("save completed-a1")
+	if wake := b.m.Wake(b.now).Sub(b.now); wake != 1_730*time.Millisecond {
+		t.Errorf("the machine wants to be woken in %v", wake)
+	}
+	b.after(1_730 * time.Millisecond)
+	b.want("unwind", "answer yielded")
+}
+
+func TestOnlyWhatCanNotBeAcceptedIsKept(t *testing.T) {
+	b := playing(t, wire.Call{}, Config{})
+	b.ask("a")
+	b.want("code", "body a1")
+	b.returned("a1")
+	b.want("save completed-a1")
+	if kept := b.m.Kept(); kept != 0 {
+		t.Errorf("%d bytes are kept of a save that is under way", kept)
+	}
+	b.m.SaveFailed(b.save, b.now)
+	if kept := b.m.Kept(); kept < 100 || kept > 1_000 {
+		t.Errorf("%d bytes are kept of a small result", kept)
+	}
+	b.after(time.Minute)
+	b.want("save completed-a1", "unwind", "answer yielded")
+	if kept := b.m.Kept(); kept < 100 || kept > 2_000 {
+		t.Errorf("%d bytes are kept of an end with a small result", kept)
+	}
+	b.m.News(&wire.News{Status: wire.StatusEnded}, b.now)
+	b.want("forget")
+	if kept := b.m.Kept(); kept != 0 || !b.m.Wake(b.now).IsZero() {
+		t.Errorf("%d bytes are kept of a call that has ended", kept)
 	}
 }
 

@@ -13,6 +13,7 @@ type saves struct {
 	sent    []pending // in the save that is in flight or failed
 	flight  *wire.Save
 	flying  bool // false while flight waits for its next try
+	sentAt  time.Time
 	tries   tries
 }
 
@@ -58,16 +59,17 @@ func (s *saves) next() []pending {
 	return taken
 }
 
-// tries paces what failed. since is the first failure in a row, again is when to try again.
+// tries paces what failed. since is from when on every try has failed: for saves the moment when the first of them was sent, since
+// nothing has come from the server after it. again is when to try again.
 type tries struct {
 	since time.Time
 	again time.Time
 	pause time.Duration
 }
 
-func (t *tries) fail(now time.Time, most time.Duration) {
+func (t *tries) fail(sentAt, now time.Time, most time.Duration) {
 	if t.since.IsZero() {
-		t.since = now
+		t.since = sentAt
 	}
 	t.pause = min(max(firstPause, 2*t.pause), most)
 	t.again = now.Add(t.pause)
@@ -119,8 +121,7 @@ func (m *Machine) outOfContact(now time.Time) bool {
 func (m *Machine) send(now time.Time) {
 	if m.saves.flight != nil {
 		if !m.saves.flying && m.saves.tries.due(now) {
-			m.saves.flying = true
-			m.emit(Output{Do: DoSave, Save: m.saves.flight})
+			m.fly(now)
 		}
 		return
 	}
@@ -137,8 +138,13 @@ func (m *Machine) send(now time.Time) {
 			save.Items[i] = p.item
 		}
 	}
-	m.saves.flight, m.saves.flying = save, true
-	m.emit(Output{Do: DoSave, Save: save})
+	m.saves.flight = save
+	m.fly(now)
+}
+
+func (m *Machine) fly(now time.Time) {
+	m.saves.flying, m.saves.sentAt = true, now
+	m.emit(Output{Do: DoSave, Save: m.saves.flight})
 }
 
 // SaveFailed says that the save in flight was not answered, or not by a server that understood it.
@@ -147,7 +153,18 @@ func (m *Machine) SaveFailed(save *wire.Save, now time.Time) {
 		return
 	}
 	m.saves.flying = false
-	m.saves.tries.fail(now, m.pauseMax())
+	m.saves.tries.fail(m.saves.sentAt, now, m.pauseMax())
+	m.advance(now)
+}
+
+// Silent says from when on nothing has come from the server, whatever was sent to it: earlier than a save that failed, where other
+// requests failed before it (C11). Zero says that something has come.
+func (m *Machine) Silent(since, now time.Time) {
+	t := &m.saves.tries
+	if since.IsZero() || t.since.IsZero() || !since.Before(t.since) {
+		return
+	}
+	t.since = since
 	m.advance(now)
 }
 

@@ -141,23 +141,24 @@ func (p *Playing) bounded(s *core.Step, end core.Settled) core.Settled {
 	if end.Err != nil {
 		return end
 	}
-	if failed := p.tooLarge(fmt.Sprintf("the result of step %q", s.Name), "; its body ran", end.Output); failed != nil {
-		return *failed
+	if most := p.resultMax(); len(end.Output) > most {
+		return tooLarge(fmt.Sprintf("the result of step %q", s.Name), "; its body ran", len(end.Output), most)
 	}
 	return end
 }
 
-// tooLarge is the failure of a value that can't be saved for its size, nil where it can.
-func (p *Playing) tooLarge(what, note string, v json.RawMessage) *core.Settled {
-	most := p.call.Limits.ResultBytes
-	if most <= 0 || most > valueBytesMax {
-		most = valueBytesMax
+// resultMax is how many bytes a result or an output may have.
+func (p *Playing) resultMax() int {
+	if most := p.call.Limits.ResultBytes; most > 0 {
+		return min(most, valueBytesMax)
 	}
-	if len(v) <= most {
-		return nil
-	}
-	return &core.Settled{RetryAfter: -1, Err: &wire.Error{Name: "ResultTooLargeError", Message: fmt.Sprintf(
-		"%s has %d bytes, and at most %d can be saved%s: save the data elsewhere and return where", what, len(v), most, note)}}
+	return valueBytesMax
+}
+
+// tooLarge is the failure of a value that can't be saved for its size.
+func tooLarge(what, note string, size, most int) core.Settled {
+	return core.Settled{RetryAfter: -1, Err: &wire.Error{Name: "ResultTooLargeError", Message: fmt.Sprintf(
+		"%s has %d bytes, and at most %d can be saved%s: save the data elsewhere and return where", what, size, most, note)}}
 }
 
 // timedOut fails an attempt whose time is up, though its body may go on: the next attempt may overlap it (S6).

@@ -32,8 +32,10 @@ export type Input =
   /** A step's pause is over. */
   | { on: 'due'; name: string; number: number }
   | { on: 'saved'; outcome: SaveOutcome }
-  /** A save's request failed; every try has for `ms`. */
+  /** A save's request failed; every try has since the first of them was sent, `ms` ago. */
   | { on: 'unsent'; ms: number }
+  /** As `unsent`, while a try is under way. */
+  | { on: 'silent'; ms: number }
   | { on: 'news'; status: 'superseded' | 'ended' | 'ending' | 'named?'; ending?: Ending | null }
   | { on: 'disconnected' }
   /** The answer could not be delivered. */

@@ -53,7 +53,7 @@ export class Playing {
   private readonly settings: Settings;
   private phase: Phase = 'new';
   private connected = true;
-  private effects: Effect[] = [];
+  private readonly effects: Effect[] = [];
 
   /** Whether the code runs now: in its first turn or a released entry's, or after something that is no step (S1). */
   private turn: 'orderly' | 'stray' | 'none' = 'none';
@@ -98,9 +98,7 @@ export class Playing {
   apply(input: Input): Effect[] {
     if (this.phase !== 'over') this.take(input);
     this.advance();
-    const effects = this.effects;
-    this.effects = [];
-    return effects;
+    return this.effects.splice(0);
   }
 
   /**
@@ -157,7 +155,8 @@ export class Playing {
       case 'saved':
         return this.saved(input.outcome);
       case 'unsent':
-        return this.unsent(input.ms);
+      case 'silent':
+        return this.failing(input);
       case 'news':
         return this.news(input.status, input.ending ?? null);
       case 'disconnected':
@@ -442,8 +441,8 @@ export class Playing {
     );
   }
 
-  private unsent(ms: number): void {
-    if (this.save !== undefined) this.save.again = true;
+  private failing({ on, ms }: Input & { on: 'unsent' | 'silent' }): void {
+    if (on === 'unsent' && this.save !== undefined) this.save.again = true;
     this.unreachable = ms >= this.outageMs;
   }
 

@@ -179,10 +179,17 @@ export class Call {
     this.apply({ on: 'saved', outcome });
   }
 
-  unsent(): void {
-    const now = shared().clock.now();
-    this.failingSince ??= now;
-    this.apply({ on: 'unsent', ms: now - this.failingSince });
+  /** A save failed, and nothing has come from the server since `silentSince`, whatever was sent to it. */
+  unsent(silentSince: number): void {
+    if (this.failingSince === undefined) {
+      this.failingSince = silentSince;
+      this.after(silentSince + this.playing.outageMs - shared().clock.now(), () => this.fails('silent'));
+    }
+    this.fails('unsent');
+  }
+
+  private fails(on: 'unsent' | 'silent'): void {
+    if (this.failingSince !== undefined) this.apply({ on, ms: shared().clock.now() - this.failingSince });
   }
 
   /** The code asks for a step. The promise stays pending when the call is over first. */

@@ -42,6 +42,8 @@ export class Destination {
   /** The text of each end that is not accepted yet, oldest first, and their sum. */
   private readonly ending = new Map<Call, string>();
   private endingUnits = 0;
+  /** When the first request of those that failed in a row was sent; undefined when the last one was answered. */
+  private silentSince: number | undefined;
   /** Calls whose save must travel alone: a request with others was refused for its framing. */
   private readonly alone = new Set<Call>();
   private carried: Part | undefined;
@@ -88,8 +90,10 @@ export class Destination {
     this.forgetEnd(call);
     if (this.carried?.call === call) this.carried = undefined;
     this.poll.changed();
+    if (this.calls.size > 0) return;
+    this.silentSince = undefined;
     const { destinations } = this.shared;
-    if (this.calls.size === 0 && destinations.get(this.key) === this) destinations.delete(this.key);
+    if (destinations.get(this.key) === this) destinations.delete(this.key);
   }
 
   /** The call has something to save. */
@@ -140,19 +144,26 @@ export class Destination {
     this.urgent.delete(call);
   }
 
-  /** One request of ours; the server's time in its answer corrects our clock. */
-  async send(path: string, body: object, limitMs?: number, signal?: AbortSignal): Promise<Answer> {
+  /** One request of ours, which the server may hold for `heldMs`; the server's time in its answer corrects our clock. */
+  async send(path: string, body: object, heldMs = 0, signal?: AbortSignal): Promise<Answer> {
     const text = stringify({ process: this.shared.id, ...body });
-    const answer = await exchange(this.address, this.clock, {
-      method: 'POST',
-      path,
-      body: text,
-      // What is swallowed on its way must be tried again well before a lease ends; large bodies get the time they need.
-      limitMs: limitMs ?? Math.min(10_000, Math.max(1_000, this.heartbeatMs * 0.9)) + text.length / 128,
-      signal,
-    });
-    this.learnTime(answer);
-    return answer as Answer;
+    const sentAt = this.clock.now();
+    try {
+      const answer = await exchange(this.address, this.clock, {
+        method: 'POST',
+        path,
+        body: text,
+        // What is swallowed on its way must be tried again well before a lease ends; large bodies get the time they need.
+        limitMs: heldMs + Math.min(10_000, Math.max(1_000, this.heartbeatMs * 0.9)) + text.length / 128,
+        signal,
+      });
+      this.silentSince = undefined;
+      this.learnTime(answer);
+      return answer as Answer;
+    } catch (error) {
+      if (!signal?.aborted) this.silentSince ??= sentAt;
+      throw error;
+    }
   }
 
   /** Reads a page of a call's saved steps. */
@@ -263,7 +274,7 @@ export class Destination {
       }
       if (isRefused) this.alone.add(call);
       this.saving.add(call);
-      call.unsent();
+      call.unsent(this.silentSince ?? this.clock.now());
       this.urge(call);
     }
     return isRefused ? 'answered' : 'again';

@@ -9,8 +9,6 @@ const REPLACED_AFTER_MS = 500;
 const WAIT_MAX_MS = 5_000;
 /** Polls follow one another no faster, whatever a server answers. */
 const SPACING_MS = 100;
-/** What an answer may take beyond the wait before the poll counts as lost. */
-const MARGIN_MS = 5_000;
 
 /** The heartbeat: one long poll that names the calls of a destination and brings news of them (C1, C7). */
 export class Poll {
@@ -103,12 +101,7 @@ export class Poll {
     const waitMs = Math.min(WAIT_MAX_MS, this.destination.heartbeatMs);
     const body = { calls: Array.from(named, (call) => call.fence), waitMs };
     try {
-      const answer = await this.destination.send(
-        '/v1/heartbeats',
-        body,
-        waitMs + MARGIN_MS,
-        controller.signal,
-      );
+      const answer = await this.destination.send('/v1/heartbeats', body, waitMs, controller.signal);
       for (const news of answer.calls ?? []) {
         this.destination.calls.get(news.nonce)?.news(news);
       }

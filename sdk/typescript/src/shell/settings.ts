@@ -15,8 +15,10 @@ export interface NelkapOptions {
   url?: string;
   /** Authenticates to the server; else NELKAP_API_KEY. */
   apiKey?: string;
-  /** Calls must be signed with it; else NELKAP_SIGNING_KEY, with NELKAP_SIGNING_KEY_PREVIOUS while keys change. */
+  /** Calls must be signed with it; else NELKAP_SIGNING_KEY. */
   signingKey?: string;
+  /** The key before it, while keys change; else NELKAP_SIGNING_KEY_PREVIOUS. */
+  signingKeyPrevious?: string;
   /** Sends requests in place of the global `fetch`. */
   fetch?: typeof fetch;
   /** Where messages go; else the console. */
@@ -40,11 +42,11 @@ export class Settings {
   }
 
   get signingKeys(): string[] {
-    const { signingKey } = this.options;
-    const keys =
-      signingKey === undefined
-        ? [variable('NELKAP_SIGNING_KEY'), variable('NELKAP_SIGNING_KEY_PREVIOUS')]
-        : [signingKey];
+    const { signingKey, signingKeyPrevious } = this.options;
+    const keys = [
+      signingKey ?? variable('NELKAP_SIGNING_KEY'),
+      signingKeyPrevious ?? variable('NELKAP_SIGNING_KEY_PREVIOUS'),
+    ];
     return keys.filter((key) => key !== undefined);
   }
 

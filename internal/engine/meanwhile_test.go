@@ -1,0 +1,120 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json/jsontext"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/call"
+	"github.com/nelkap/nelkap/internal/engine"
+	"github.com/nelkap/nelkap/internal/id"
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/wire"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// What the simulator found: each test is the shortest way there.
+
+// change changes a run in the store, behind the engine's back.
+func (f *faulty) change(t *testing.T, runID string, in workflow.Input) {
+	t.Helper()
+	run, _, err := f.Load(context.Background(), runID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := workflow.Apply(run, in, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Store.Commit(context.Background(), []store.Change{{store.UpdateRun{Run: d.Run}}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestARunOfAStoppingAppIsCalledASecondLater(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startFaulty(t, a)
+		a.fail(&call.Outcome{Kind: call.Refused, Code: call.CodeStopping})
+		commits := 0
+		s.set(func([]store.Change) error {
+			if commits++; commits > 100 {
+				return errors.New("a run that is called without a pause would never let time pass here")
+			}
+			return nil
+		})
+		n.start(t, "w")
+		time.Sleep(10*time.Second + 500*time.Millisecond)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if calls := len(a.sent); calls < 8 || calls > 11 {
+			t.Errorf("in ten seconds the run was called %d times", calls)
+		}
+	})
+}
+
+func TestACancellationBesideUnsavedResultsIsKept(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startFaulty(t, a)
+		run := n.start(t, "w").Run.ID
+		c := a.next(t, time.Second)
+		var once sync.Once
+		s.set(func(changes []store.Change) error {
+			if _, saves := changes[0][0].(store.SaveSteps); saves {
+				once.Do(func() { s.change(t, run, workflow.Cancel{}) })
+			}
+			return nil
+		})
+		c.nonce = "n"
+		c.end(t, wire.End{Type: wire.Yielded, Excused: true, Unsaved: []wire.Item{completed("a", `1`)}})
+		synctest.Wait()
+		if got := n.run(t, run); got.Status != workflow.Cancelled {
+			t.Errorf("N1: the run is %s, ending %v", got.Status, got.Ending)
+		}
+	})
+}
+
+func TestASendBesideTheEndOfItsRunIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"}, wire.Workflow{Name: "child"})
+		n, s := startFaulty(t, a)
+		run := n.start(t, "w").Run.ID
+		c := a.next(t, time.Second)
+		var once sync.Once
+		s.set(func([]store.Change) error {
+			once.Do(func() {
+				s.change(t, run, workflow.End{CallID: c.Call.Call.ID, Kind: workflow.EndCompleted})
+			})
+			return nil
+		})
+		_, err := n.StartRun(context.Background(), engine.StartRequest{
+			Env: engine.DefaultEnv, Workflow: "child", ID: id.New(id.Run), Payload: jsontext.Value(`1`),
+			Send: &wire.Send{Fence: c.fence("n"), Step: wire.StepRef{Name: "start", Number: 1}, Place: 1},
+		})
+		if !errors.Is(err, engine.ErrEnded) || len(allRuns(t, s)) != 1 {
+			t.Errorf("K3: %v, and there are %d runs", err, len(allRuns(t, s)))
+		}
+	})
+}
+
+func TestASendBindsItsPlaying(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startFaulty(t, a)
+		n.start(t, "w")
+		c := a.next(t, time.Second)
+		_, _, err := n.Emit(context.Background(), engine.DefaultEnv, []engine.NewEvent{{
+			Name: "e", Send: &wire.Send{Fence: c.fence("first"), Step: wire.StepRef{Name: "emit", Number: 1}, Place: 1},
+		}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want(t, "another playing", n.save(c, "second", 0, completed("a", `1`)).Status, wire.Superseded)
+		want(t, "the first", n.save(c, "first", 0, completed("a", `1`)).Status, wire.Accepted)
+	})
+}

@@ -1,0 +1,47 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+)
+
+// makeDir makes the directory, with those above it that are missing, and returns when their names are on disk. SQLite syncs
+// the directory that its files are in, but not that directory's own entry: without this the first power cut could take all.
+func makeDir(dir string) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return fmt.Errorf("finding the data directory: %w", err)
+	}
+	var parents []string // of those that are missing, the lowest first
+	for missing := dir; ; missing = filepath.Dir(missing) {
+		_, err := os.Stat(missing)
+		if !errors.Is(err, os.ErrNotExist) {
+			break
+		}
+		parents = append(parents, filepath.Dir(missing))
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("making the data directory: %w", err)
+	}
+	for _, parent := range parents {
+		if err := syncDir(parent); err != nil {
+			return fmt.Errorf("syncing %s, in which the data directory was made: %w", parent, err)
+		}
+	}
+	return nil
+}
+
+// syncDir has the names in a directory written to the disk. It is a variable for the tests that watch it.
+var syncDir = func(dir string) error {
+	if runtime.GOOS == "windows" { // which can't sync a directory, and needs not
+		return nil
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

@@ -1,0 +1,37 @@
+package sqlite
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"zombiezen.com/go/sqlite"
+)
+
+// Pragmas has every connection that is opened during the test run these too, after the store's own.
+func Pragmas(t testing.TB, more ...string) {
+	own := pragmas
+	pragmas = slices.Concat(own, more)
+	t.Cleanup(func() { pragmas = own })
+}
+
+// IntegrityCheck is SQLite's own look at the whole file: the faults that it finds.
+func (s *Store) IntegrityCheck(ctx context.Context) ([]string, error) {
+	var faults []string
+	err := s.read(ctx, func(conn *sqlite.Conn) error {
+		return query(conn, `PRAGMA integrity_check`, nil, func(r *scanner) error {
+			if line := r.text(); line != "ok" {
+				faults = append(faults, line)
+			}
+			return nil
+		})
+	})
+	return faults, err
+}
+
+// WatchDirSyncs hands each directory that is synced during the test to saw, before it is.
+func WatchDirSyncs(t testing.TB, saw func(dir string)) {
+	own := syncDir
+	syncDir = func(dir string) error { saw(dir); return own(dir) }
+	t.Cleanup(func() { syncDir = own })
+}
