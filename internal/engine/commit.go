@@ -15,7 +15,7 @@ import (
 const (
 	batchMax   = 512 // changes in one transaction: beyond it a batch's first waits longer than a sync takes
 	company    = 16  // changes in the batch before, from which on a leader waits for more
-	gather     = time.Millisecond
+	gather     = 200 * time.Microsecond
 	waitingMax = 20_000 // changes that wait; above, new runs and events are refused, saves never (N3)
 	retryPause = 250 * time.Millisecond
 	commitMax  = 30 * time.Second // after so long without the store, a change is given back: nothing was acknowledged

@@ -12,9 +12,15 @@ import (
 	"github.com/nelkap/nelkap/sdk/go/internal/wire"
 )
 
-// besideMax is how many big messages are in flight beside the batch at once: enough to fill a line, few enough to hold
-// little memory twice.
-const besideMax = 4
+const (
+	// flightsMax is how many requests of a batcher are in flight at once, and company how many messages must wait before there is
+	// another one: while the server commits one batch, the code of the others goes on.
+	flightsMax = 4
+	company    = 16
+	// besideMax is how many big messages are in flight beside the batches at once: enough to fill a line, few enough to hold
+	// little memory twice.
+	besideMax = 4
+)
 
 // message is one call's part of a request.
 type message interface {
@@ -29,16 +35,15 @@ type entry[M message, O any] struct {
 	done     func(*O)
 }
 
-// batcher sends messages of one kind: one request at a time, with everything that arrived during the one before. Big
-// messages go beside, so that they hold up no other run; items of one call keep their order because a call has one message
-// under way at a time.
+// batcher sends messages of one kind: each request takes everything that arrived during the one before. Big messages go beside,
+// so that they hold up no other run; items of one call keep their order because a call has one message under way at a time.
 type batcher[M message, O any] struct {
 	d           *Destination
 	path, field string
 
 	mu      sync.Mutex
 	queue   []entry[M, O]
-	running bool
+	flights int // goroutines that send batches
 	big     []entry[M, O]
 	beside  int // goroutines that send big messages
 }
@@ -55,8 +60,8 @@ func (b *batcher[M, O]) add(e entry[M, O]) {
 		return
 	}
 	b.queue = append(b.queue, e)
-	if !b.running {
-		b.running = true
+	if b.flights == 0 || b.flights < flightsMax && len(b.queue) >= company {
+		b.flights++
 		go b.sendAll()
 	}
 }
@@ -73,12 +78,12 @@ func (b *batcher[M, O]) sendAll() {
 	}
 }
 
-// take is the next batch: messages with one manifest, up to the size of a request. After nil the batcher is not running.
+// take is the next batch: messages with one manifest, up to the size of a request. After nil this goroutine is done.
 func (b *batcher[M, O]) take() []entry[M, O] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.queue) == 0 {
-		b.running, b.queue = false, nil
+		b.flights--
 		return nil
 	}
 	var batch, rest []entry[M, O]

@@ -2,8 +2,8 @@
 //
 // There is one Process per process and one Destination per address in it, whatever the number of apps: a server that saw two
 // polls of one process would take the second for the first's successor. Only apps with HTTP clients of their own have
-// destinations of their own; to the server these are other processes. A Destination has one request of saves in flight
-// (group commit: what arrives meanwhile goes into the next), one of ends, and one long poll. It tries nothing again by
+// destinations of their own; to the server these are other processes. A Destination has few requests of saves in flight
+// (group commit: what arrives meanwhile goes into the next), few of ends, and one long poll. It tries nothing again by
 // itself, but for the poll: whether and when a save is repeated is decided by internal/core.
 //
 // Goroutines exist only while there is something to send: none is left when no call is played.
