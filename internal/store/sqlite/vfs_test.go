@@ -22,7 +22,6 @@ import (
 var recorder struct {
 	sync.Mutex
 	system *lib.Tsqlite3_vfs
-	own    *lib.Tsqlite3_vfs
 	tables map[uintptr]uintptr // the system's table of methods → its copy
 	disks  map[string]*disk    // by directory
 	files  map[uintptr]recorded
@@ -51,10 +50,10 @@ func record(t testing.TB) {
 	if own == 0 || err != nil {
 		t.Fatal("no memory")
 	}
-	r.own = at[lib.Tsqlite3_vfs](own)
-	*r.own = *r.system
-	r.own.FzName, r.own.FpNext = name, 0
-	r.own.FxOpen, r.own.FxDelete = pointer(recordOpen), pointer(recordDelete)
+	vfs := at[lib.Tsqlite3_vfs](own)
+	*vfs = *r.system
+	vfs.FzName, vfs.FpNext = name, 0
+	vfs.FxOpen, vfs.FxDelete = pointer(recordOpen), pointer(recordDelete)
 	if code := lib.Xsqlite3_vfs_register(tls, own, 1); code != lib.SQLITE_OK {
 		t.Fatalf("registering the VFS: code %d", code)
 	}
@@ -72,17 +71,21 @@ func record(t testing.TB) {
 	})
 }
 
-// watch begins the record of a directory that holds base; unwatch ends it.
-func watch(t testing.TB, dir string, base map[string][]byte) *disk {
+// watch begins the record of a directory that holds base; done ends it.
+func watch(t testing.TB, dir string, base map[string][]byte) (d *disk, done func()) {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
+	d = newDisk(base)
 	recorder.Lock()
 	defer recorder.Unlock()
-	d := newDisk(base)
 	recorder.disks[dir] = d
-	return d
+	return d, func() {
+		recorder.Lock()
+		defer recorder.Unlock()
+		delete(recorder.disks, dir)
+	}
 }
 
 // at gives what lies at an address in SQLite's memory, which is not Go's.
