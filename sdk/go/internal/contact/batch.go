@@ -164,6 +164,7 @@ func (b *batcher[M, O]) request(batch []entry[M, O]) ([]O, error) {
 		Saves []O       `json:"saves"`
 		Ends  []O       `json:"ends"`
 	}
+	answer.Saves = make([]O, 0, len(batch)) // what is decoded finds room
 	if err := b.d.post(ctx, b.path, body, &answer); err != nil {
 		return nil, err
 	}
