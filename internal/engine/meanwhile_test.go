@@ -102,6 +102,7 @@ func TestASendBesideTheEndOfItsRunIsRefused(t *testing.T) {
 	})
 }
 
+// Rule C4.
 func TestASendBindsItsPlaying(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})

@@ -1,0 +1,263 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// storeErrors is the closed list of what a change can fail with.
+var storeErrors = []error{store.ErrStale, store.ErrExists, store.ErrNotFound, store.ErrBadChange}
+
+func kindOfError(err error) error {
+	for _, kind := range storeErrors {
+		if errors.Is(err, kind) {
+			return kind
+		}
+	}
+	return err
+}
+
+// check compares a run with what it was before a commit. mu is held.
+func (t *witness) check(n *node, id string, ops []store.Op) {
+	run, history, err := t.model.Load(context.Background(), id)
+	if err != nil {
+		t.broken("W6", "run %s can't be read after its commit: %v", id, err)
+		return
+	}
+	r := t.runs[id]
+	before := r.Run
+	r.Run = run
+	if run.Status.Final() {
+		r.lastCall = callOf(&before)
+	}
+	t.checkFinal(&before, &run)
+	t.checkCall(n, &before, &run)
+	t.checkGone(&before, &run)
+	t.checkTime(n, &before, &run)
+	t.checkNext(&run)
+	for _, op := range ops {
+		if save, ok := op.(store.SaveSteps); ok {
+			if c := t.calls[save.CallID]; c != nil && c.begunBy != n {
+				t.world.report.reached(adopted)
+			}
+			t.checkSave(&before, &run, save, history.Entries > int64(len(r.entries)))
+		}
+	}
+	t.checkHistory(r, history.Entries)
+	t.reach(&before, &run, ops)
+}
+
+// checkFinal: a final status stays, and versions only grow (W3, N1).
+func (t *witness) checkFinal(before, run *workflow.Run) {
+	if before.Status.Final() {
+		t.broken("W3", "run %s had ended as %s, and a commit made it %s at version %d", run.ID, before.Status, run.Status, run.Version)
+	}
+	if run.Version < before.Version {
+		t.broken("W3", "run %s went back from version %d to %d", run.ID, before.Version, run.Version)
+	}
+	if run.CreatedAt != before.CreatedAt || run.Root != before.Root || run.Key != before.Key || run.Workflow != before.Workflow || run.EventID != before.EventID {
+		t.broken("W3", "run %s is another run than before: %+v, was %+v", run.ID, *run, *before)
+	}
+}
+
+// checkCall: one current call, the newest that has begun; the epoch grows with each (W2, C3).
+func (t *witness) checkCall(n *node, before, run *workflow.Run) {
+	if run.Epoch < before.Epoch || run.Epoch > before.Epoch+1 {
+		t.broken("W2", "run %s went from epoch %d to %d", run.ID, before.Epoch, run.Epoch)
+	}
+	was, is := callOf(before), callOf(run)
+	if is == "" || is == was {
+		return
+	}
+	if c := t.calls[is]; c != nil {
+		t.checkVoid(before, run, was, is)
+		return
+	}
+	if run.Epoch != before.Epoch+1 || before.Status != workflow.Queued {
+		t.broken("W2", "run %s: call %s began at epoch %d, while it was %s at epoch %d", run.ID, is, run.Epoch, before.Status, before.Epoch)
+	}
+	if due := stored(before.NextAt); due.After(n.latest()) {
+		t.broken("W4", "run %s: call %s began %v before the run was due", run.ID, is, due.Sub(n.latest()))
+	}
+	t.calls[is] = &callRecord{run: run.ID, begunIn: t.commits, begunBy: n}
+	if before.Cuts > 0 {
+		t.world.report.reached(pickedUp)
+	}
+}
+
+// checkVoid: an older call comes back only in the place of the newer one that it was kept for.
+func (t *witness) checkVoid(before, run *workflow.Run, was, is string) {
+	if before.Prior == nil || before.Prior.ID != is {
+		t.broken("W2", "run %s: call %s is current again after call %s", run.ID, is, was)
+	}
+}
+
+// checkGone: a call that is taken from a run without being cut has been ended by its app, or was void: then its code never ran (C3).
+func (t *witness) checkGone(before, run *workflow.Run) {
+	was := callOf(before)
+	c := t.calls[was]
+	if c == nil || callOf(run) == was || run.Status.Final() || run.Epoch > before.Epoch || run.Cuts != before.Cuts || c.ended {
+		return
+	}
+	t.world.report.reached(beginVoid)
+	if c.playings > 0 {
+		t.broken("C3", "run %s: the begin of call %s was taken back, and its code had run", run.ID, was)
+	}
+}
+
+// checkTime: nothing comes early (W4).
+func (t *witness) checkTime(n *node, before, run *workflow.Run) {
+	now, due := n.latest(), stored(before.NextAt)
+	if before.Status == workflow.Waiting && run.Status == workflow.Queued && due.After(now) && run.Call == nil {
+		t.broken("W4", "run %s woke %v early", run.ID, due.Sub(now))
+	}
+	timesOut := run.Ending != nil && run.Ending.Reason == workflow.EndTimedOut && before.Ending == nil
+	if timesOut && run.TimeoutAt.After(now) {
+		t.broken("W4", "run %s timed out %v early", run.ID, run.TimeoutAt.Sub(now))
+	}
+}
+
+// stored is an instant as every store keeps it: a pause with jitter is no whole number of milliseconds, and the model keeps all of it.
+func stored(at time.Time) time.Time { return at.Truncate(time.Millisecond) }
+
+// checkNext: a run that has not ended has a next thing that will happen to it (W5).
+func (t *witness) checkNext(run *workflow.Run) {
+	switch {
+	case run.Status.Final():
+		if run.Call != nil || !run.NextAt.IsZero() || run.EndedAt.IsZero() {
+			t.broken("W5", "run %s has ended, and something is still to come: %+v", run.ID, *run)
+		}
+	case run.NextAt.IsZero():
+		t.broken("W5", "run %s is %s and nothing will happen to it", run.ID, run.Status)
+	case run.Status == workflow.Waiting && run.Reason == "":
+		t.broken("W5", "run %s waits for no reason", run.ID)
+	case run.Status == workflow.Running && run.Call == nil:
+		t.broken("W5", "run %s is running without a call", run.ID)
+	}
+}
+
+// checkSave: only the current call's one playing saves (W2, C4).
+func (t *witness) checkSave(before, run *workflow.Run, save store.SaveSteps, grew bool) {
+	current := callOf(before)
+	if save.CallID != current && save.CallID != callOf(run) {
+		t.broken("W2", "run %s: call %s saved, and %s is current", run.ID, save.CallID, current)
+	}
+	if before.Call != nil && before.Call.ID == save.CallID && before.Call.Nonce != "" && before.Call.Nonce != save.Nonce {
+		t.broken("C4", "run %s: a second playing of call %s saved", run.ID, save.CallID)
+	}
+	if grew && before.Ending != nil {
+		t.world.report.reached(savedWhileEnding)
+	}
+}
+
+// checkHistory: entries are numbered without gaps (W9), and one that is there never changes (W1).
+func (t *witness) checkHistory(r *record, entries int64) {
+	if entries == int64(len(r.entries)) {
+		return
+	}
+	page, err := t.model.Entries(context.Background(), store.EntryQuery{RunID: r.ID, EntriesMax: 1 << 20, BytesMax: 1 << 30})
+	if err != nil || int64(len(page)) != entries {
+		t.broken("W9", "run %s has %d entries, and %d can be read: %v", r.ID, entries, len(page), err)
+	}
+	for i, e := range page {
+		if e.Entry != int64(i+1) {
+			t.broken("W9", "run %s: entry %d stands at place %d", r.ID, e.Entry, i+1)
+		}
+		if i >= len(r.entries) {
+			if r.entry(e.StepID) != nil {
+				t.broken("W1", "run %s: step %s/%d has a second entry, %d", r.ID, e.Name, e.Number, e.Entry)
+			}
+			r.entries = append(r.entries, entry{e, t.commits})
+		} else if diff := cmp.Diff(r.entries[i].saved, e); diff != "" {
+			t.broken("W1", "run %s: entry %d changed:\n%s", r.ID, i+1, diff)
+		}
+	}
+	if len(page) < len(r.entries) {
+		t.broken("W1", "run %s lost entries: it had %d, and has %d", r.ID, len(r.entries), len(page))
+	}
+}
+
+// reach notes the rare situations that a commit shows.
+func (t *witness) reach(before, run *workflow.Run, ops []store.Op) {
+	report := t.world.report
+	was, is := callOf(before), callOf(run)
+	revived := was == is && is != "" && before.Status != workflow.Running && run.Status == workflow.Running
+	for _, op := range ops {
+		if save, ok := op.(store.SaveSteps); ok && revived && len(save.Steps)+len(save.Retries) > 0 {
+			report.reached(lateSave)
+		}
+	}
+	if run.Cuts > before.Cuts && t.calm {
+		t.broken("C1", "run %s: call %s was cut off, and nothing had gone wrong", run.ID, was)
+	}
+	switch {
+	case was == is && run.Status == workflow.Running && before.Status == workflow.Running && run.NextAt.After(before.NextAt) && run.Ending == nil:
+		report.reached(leaseMoved)
+	case run.Status == workflow.Waiting && run.Attempts > before.Attempts:
+		report.reached(codeFailed)
+	case run.Status == workflow.Waiting && before.Status == workflow.Running && run.Attempts == before.Attempts:
+		report.reached(suspendedForRetry)
+	case run.Status.Final() && run.Ending != nil && run.Ending.Reason == workflow.EndTimedOut:
+		report.reached(timedOut)
+	}
+}
+
+func callOf(run *workflow.Run) string {
+	if run.Call == nil {
+		return ""
+	}
+	return run.Call.ID
+}
+
+// unfinished lists the runs that have not ended.
+func (t *witness) unfinished() (list []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, r := range t.runs {
+		if !r.Status.Final() {
+			list = append(list, fmt.Sprintf("%s %s next %s call %q %s", id, r.Status, r.NextAt.Format(time.TimeOnly), callOf(&r.Run), r.Reason))
+		}
+	}
+	return list
+}
+
+// finish checks the whole store at the end: everything that was acknowledged is there as it was.
+func (t *witness) finish() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ctx := context.Background()
+	for id, r := range t.runs {
+		for _, s := range []store.Store{t.world.store, t.model} {
+			got, err := s.Record(ctx, r.Env, id)
+			if err != nil {
+				t.broken("W6", "run %s is lost: %v", id, err)
+				continue
+			}
+			if diff := cmp.Diff(r.Run, got.Run, cmpopts.EquateEmpty()); diff != "" {
+				t.broken("W3", "run %s is not as its last commit left it:\n%s", id, diff)
+			}
+			page, err := s.Entries(ctx, store.EntryQuery{RunID: id, EntriesMax: 1 << 20, BytesMax: 1 << 30})
+			if err != nil || len(page) != len(r.entries) {
+				t.broken("W1", "run %s has %d entries at the end, and had %d: %v", id, len(page), len(r.entries), err)
+				continue
+			}
+			for i := range page {
+				if diff := cmp.Diff(r.entries[i].saved, page[i], cmpopts.EquateEmpty()); diff != "" {
+					t.broken("W1", "run %s: entry %d changed:\n%s", id, i+1, diff)
+				}
+			}
+			if string(got.Payload) != r.payload {
+				t.broken("W3", "run %s: its payload changed from %s to %s", id, r.payload, got.Payload)
+			}
+		}
+		t.finishRun(r)
+	}
+}

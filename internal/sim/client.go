@@ -1,0 +1,156 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	nelkap "github.com/nelkap/nelkap/sdk/go"
+)
+
+// What a client does.
+const (
+	opStart  = "start"
+	opEmit   = "emit"
+	opHook   = "hook"
+	opCancel = "cancel"
+	opReplay = "replay"
+	opRead   = "read"
+	opWait   = "wait"
+	opSteps  = "steps"
+)
+
+// errNoRun: the client knows no run yet, and asks for nothing.
+var errNoRun = errors.New("no run is known")
+
+// client asks for things, one after the other, through the Go SDK, and remembers what it was promised.
+type client struct {
+	actor
+	app  *nelkap.App
+	http *http.Client
+	runs []string // that it was told of
+}
+
+func (w *world) newClient(i int) *client {
+	c := &client{actor: newActor(w, fmt.Sprintf("client%d", i+1))}
+	c.http = &http.Client{Transport: newLine(w, &c.actor)}
+	c.app = nelkap.New(nelkap.Options{App: "client", URL: serverURL, APIKey: apiKey, HTTPClient: c.http, Logger: slog.New(slog.DiscardHandler)})
+	return c
+}
+
+// play does the operations in order. Each may fail for good: what was acknowledged counts, and nothing else.
+func (c *client) play(operations []operation) {
+	for i, o := range operations {
+		rest(o.after)
+		_, d := c.world.name(c.name + " does")
+		rest(d.between(1, 1000))
+		c.world.trace.add(c.name, fmt.Sprintf("%d %s", i, o.kind), o.key)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		err := c.do(ctx, o)
+		cancel()
+		if errors.Is(err, errNoRun) {
+			continue
+		}
+		c.world.report.operation(err == nil)
+		if err != nil {
+			c.world.trace.add(c.name, fmt.Sprintf("%d %s failed", i, o.kind), err.Error())
+		}
+	}
+}
+
+func (c *client) do(ctx context.Context, o operation) error {
+	t := c.world.witness
+	switch o.kind {
+	case opStart:
+		var options []nelkap.RunOption
+		if o.key != "" {
+			options = append(options, nelkap.Key(o.key))
+		}
+		h, err := nelkap.Run(ctx, nelkap.Ref[payload, string](c.app, o.workflow.name, nelkap.InApp(o.workflow.app)), payload{}, options...)
+		if err == nil {
+			c.runs = append(c.runs, h.ID)
+			t.started(o, h.ID, h.Created)
+		}
+		return err
+	case opEmit:
+		list, err := c.app.Emit(ctx, nelkap.Event{Name: o.name, ID: o.key, Payload: payload{}})
+		if err == nil {
+			t.emitted(o.name, list[0].ID, list[0].Created)
+		}
+		return err
+	case opHook:
+		return c.hook(ctx, o.name)
+	}
+	if len(c.runs) == 0 {
+		return errNoRun
+	}
+	return c.ask(ctx, o, c.runs[o.target%len(c.runs)])
+}
+
+// ask is an operation on a run that the client knows.
+func (c *client) ask(ctx context.Context, o operation, run string) error {
+	t := c.world.witness
+	switch o.kind {
+	case opCancel:
+		r, err := c.app.Cancel(ctx, run)
+		if err == nil {
+			t.cancelled(r)
+		}
+		return err
+	case opReplay:
+		r, err := c.app.Replay(ctx, run)
+		if err == nil {
+			c.runs = append(c.runs, r.ID)
+			t.replayed(run, r)
+		}
+		return err
+	case opRead:
+		r, err := c.app.Get(ctx, run)
+		if err == nil {
+			t.read(r)
+		}
+		return err
+	case opWait:
+		return c.get(ctx, fmt.Sprintf("/v1/runs/%s?waitMs=%d", run, o.wait.Milliseconds()))
+	case opSteps:
+		return c.get(ctx, "/v1/runs/"+run+"/steps")
+	}
+	return nil
+}
+
+func (c *client) get(ctx context.Context, path string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, serverURL+path, nil)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+apiKey)
+	return c.request(r)
+}
+
+// hook sends a webhook, as somebody else's server does: once.
+func (c *client) hook(ctx context.Context, name string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, serverURL+"/hooks/"+name, strings.NewReader(`{"order":1}`))
+	if err != nil {
+		return err
+	}
+	return c.request(r)
+}
+
+// request makes a request once, and fails unless it is answered as asked.
+func (c *client) request(r *http.Request) error {
+	answer, err := c.http.Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode >= 300 {
+		return fmt.Errorf("answered %d", answer.StatusCode)
+	}
+	_, err = io.Copy(io.Discard, answer.Body)
+	return err
+}

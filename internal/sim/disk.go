@@ -1,0 +1,232 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// errDisk is what a store that can't read or write says.
+var errDisk = errors.New("the disk can't be used")
+
+// disk is the shared store as one node has it: slow, failing at times, and gone with the node.
+//
+// Reads are of committed data, and may be old when they arrive. Where two nodes live, the changes of a batch are committed one by one, so
+// that those of the other node come between, as READ COMMITTED lets them (N2): only what a store checks together with its write is safe.
+type disk struct{ node *node }
+
+// askerKey is where a request's context has the message's id: two requests that read the same at once must not change places.
+type askerKey struct{}
+
+// read is one read: it takes time before and after it looks.
+func read[T any](ctx context.Context, d *disk, what string, look func() (T, error)) (value T, err error) {
+	n, w := d.node, d.node.world
+	asker, _ := ctx.Value(askerKey{}).(string)
+	id, dice := w.name(n.name + " reads " + what + " for " + asker)
+	if !n.pass(dice.between(time.Microsecond, 150*time.Microsecond)) {
+		return value, errDisk
+	}
+	if err := ctx.Err(); err != nil {
+		return value, err
+	}
+	if w.readFate(dice) == fails {
+		w.trace.add(n.name, "can't read "+id, "")
+		return value, errDisk
+	}
+	value, err = look()
+	if !n.pass(dice.between(time.Microsecond, 50*time.Microsecond)) {
+		return value, errDisk
+	}
+	return value, err
+}
+
+// diskFate is what befalls a read or a commit.
+type diskFate int
+
+const (
+	works diskFate = iota
+	fails          // it has no effect
+	unknown
+	unknownBefore // nobody knows, and it had no effect
+	slowly
+	crashBefore
+	crashAfter
+)
+
+var diskFates = []string{"", "no effect", "effect, outcome unknown", "no effect, outcome unknown", "slow", "node crashes before it", "node crashes after it"}
+
+// readFate draws what befalls a read.
+func (w *world) readFate(d *dice) diskFate {
+	if _, is := w.chosen(reads); is {
+		return fails
+	}
+	if !w.isFaulty() || !d.odds(w.plan.readOdds) {
+		return works
+	}
+	w.report.fault("read: " + diskFates[fails])
+	return fails
+}
+
+// commitFate draws what befalls a commit.
+func (w *world) commitFate(d *dice) diskFate {
+	if f, is := w.chosen(commits); is {
+		return f.disk
+	}
+	switch {
+	case !w.isFaulty():
+		return works
+	case w.isFull():
+		w.report.fault("commit: disk full")
+		return fails
+	case !d.odds(w.plan.commitOdds):
+		return works
+	}
+	f := diskFate(1 + d.pick(3, 3, 2, 3, 2, 2))
+	w.report.fault("commit: " + diskFates[f])
+	return f
+}
+
+// Commit implements store.Store.
+func (d *disk) Commit(_ context.Context, changes []store.Change) ([]store.Result, error) {
+	n, w := d.node, d.node.world
+	id, dice := w.name(n.name + " commits")
+	f := w.commitFate(dice)
+	takes := dice.between(50*time.Microsecond, 4*time.Millisecond)
+	if f == slowly {
+		takes = dice.between(100*time.Millisecond, 12*time.Second)
+	}
+	if !n.pass(takes) {
+		return nil, store.ErrUnknown
+	}
+	switch f {
+	case fails, unknownBefore:
+		w.trace.add(n.name, "fails "+id, diskFates[f])
+		if f == unknownBefore {
+			w.report.reached(commitUnknownBefore)
+			return nil, fmt.Errorf("%w: %w", store.ErrUnknown, errDisk)
+		}
+		return nil, errDisk
+	case crashBefore:
+		w.crash(n, dice.odds(200), dice.between(time.Millisecond, 9*time.Second))
+	case works, unknown, slowly, crashAfter:
+	}
+	if n.isDead() {
+		n.pass(0)
+		return nil, store.ErrUnknown
+	}
+	results, err := d.write(id, changes, dice)
+	if f == crashAfter {
+		w.crash(n, dice.odds(200), dice.between(time.Millisecond, 9*time.Second))
+	}
+	if !n.pass(dice.between(time.Microsecond, 300*time.Microsecond)) {
+		return nil, store.ErrUnknown
+	}
+	if f == unknown {
+		w.report.reached(commitUnknownAfter)
+		return nil, fmt.Errorf("%w: %w", store.ErrUnknown, errDisk)
+	}
+	return results, err
+}
+
+// write commits: at once, or change by change where another node lives.
+func (d *disk) write(id string, changes []store.Change, dice *dice) ([]store.Result, error) {
+	w := d.node.world
+	if !w.isShared() || len(changes) == 1 {
+		return w.witness.commit(d.node, id, changes)
+	}
+	w.report.reached(batchInterleaved)
+	var all []store.Result
+	for i := range changes {
+		if i > 0 {
+			rest(dice.between(time.Microsecond, 2*time.Millisecond))
+		}
+		results, err := w.witness.commit(d.node, id, changes[i:i+1])
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, results...)
+	}
+	return all, nil
+}
+
+// Close implements store.Store.
+func (d *disk) Close() error { return nil }
+
+// loaded is what Load gives.
+type loaded struct {
+	run     workflow.Run
+	history store.History
+}
+
+// Load implements store.Reader.
+func (d *disk) Load(ctx context.Context, runID string) (workflow.Run, store.History, error) {
+	l, err := read(ctx, d, "run "+runID, func() (l loaded, err error) {
+		l.run, l.history, err = d.node.world.store.Load(ctx, runID)
+		return l, err
+	})
+	return l.run, l.history, err
+}
+
+// Record implements store.Reader.
+func (d *disk) Record(ctx context.Context, env, runID string) (store.RunRecord, error) {
+	return read(ctx, d, "record "+runID, func() (store.RunRecord, error) { return d.node.world.store.Record(ctx, env, runID) })
+}
+
+// Runs implements store.Reader.
+func (d *disk) Runs(ctx context.Context, q store.RunQuery) ([]store.RunRecord, error) {
+	return read(ctx, d, "runs", func() ([]store.RunRecord, error) { return d.node.world.store.Runs(ctx, q) })
+}
+
+// Entries implements store.Reader.
+func (d *disk) Entries(ctx context.Context, q store.EntryQuery) ([]store.Entry, error) {
+	return read(ctx, d, "entries "+q.RunID, func() ([]store.Entry, error) { return d.node.world.store.Entries(ctx, q) })
+}
+
+// Attempts implements store.Reader.
+func (d *disk) Attempts(ctx context.Context, runID string) ([]store.Attempt, error) {
+	return read(ctx, d, "attempts "+runID, func() ([]store.Attempt, error) { return d.node.world.store.Attempts(ctx, runID) })
+}
+
+// Timers implements store.Reader.
+func (d *disk) Timers(ctx context.Context, now time.Time, limit int) ([]workflow.Run, error) {
+	return read(ctx, d, "timers", func() ([]workflow.Run, error) { return d.node.world.store.Timers(ctx, now, limit) })
+}
+
+// NextTimer implements store.Reader.
+func (d *disk) NextTimer(ctx context.Context) (time.Time, error) {
+	return read(ctx, d, "next timer", func() (time.Time, error) { return d.node.world.store.NextTimer(ctx) })
+}
+
+// Ready implements store.Reader.
+func (d *disk) Ready(ctx context.Context, env, app string, now time.Time, limit int) ([]store.Ready, error) {
+	return read(ctx, d, "ready "+app, func() ([]store.Ready, error) { return d.node.world.store.Ready(ctx, env, app, now, limit) })
+}
+
+// InCall implements store.Reader.
+func (d *disk) InCall(ctx context.Context, after string, limit int) ([]workflow.Run, error) {
+	return read(ctx, d, "in call", func() ([]workflow.Run, error) { return d.node.world.store.InCall(ctx, after, limit) })
+}
+
+// Event implements store.Reader.
+func (d *disk) Event(ctx context.Context, env, name, id string) (store.Event, error) {
+	return read(ctx, d, "event "+name+" "+id, func() (store.Event, error) { return d.node.world.store.Event(ctx, env, name, id) })
+}
+
+// Events implements store.Reader.
+func (d *disk) Events(ctx context.Context, q store.EventQuery) ([]store.Event, error) {
+	return read(ctx, d, "events", func() ([]store.Event, error) { return d.node.world.store.Events(ctx, q) })
+}
+
+// Keys implements store.Reader.
+func (d *disk) Keys(ctx context.Context, env string, kind store.KeyKind, scope string, now time.Time) ([]store.Key, error) {
+	return read(ctx, d, "keys "+scope, func() ([]store.Key, error) { return d.node.world.store.Keys(ctx, env, kind, scope, now) })
+}
+
+// Apps implements store.Reader.
+func (d *disk) Apps(ctx context.Context) ([]store.App, error) {
+	return read(ctx, d, "apps", func() ([]store.App, error) { return d.node.world.store.Apps(ctx) })
+}

@@ -1,0 +1,17 @@
+// Package sim plays the whole system in one process, in a time of its own: server nodes over one store, apps made with the Go SDK,
+// clients, and the network between them. A seed decides what clients ask for and what goes wrong: messages that are lost, doubled,
+// late or reordered, nodes and apps that crash or pause, stores that fail, clocks that step, deploys. After every commit and every
+// delivered message the invariants W1 to W10 are checked against a plain record of what was promised; at the end every run must have
+// ended (W5). It decides nothing about runs, and nothing outside of it is faked but the network, the disk's faults and time.
+//
+// The same seed gives the same run, byte for byte. That rests on three things. Everything happens in a testing/synctest bubble,
+// where time stands still while anybody works. Whatever one part does to another (a commit, a read, a message, a body's work)
+// takes some nanoseconds that are drawn from the seed and from what it is, never from the order in which things come: so two of
+// them hardly ever fall on the same instant, and the seed alone decides which comes first. And crypto/rand is the seed's.
+//
+// A node that is paused, and a node or an app's process that has died, stop at their boundaries: no message leaves or reaches them
+// and no commit of theirs takes effect. What they do in memory in between is seen by nobody.
+//
+// Two nodes live at once only as a node and its successor: a node is paused, taken for dead, and wakes beside the one that took
+// over. Nodes that share the work need the rules for it (C1, C2, N4) in the engine first.
+package sim

@@ -1,0 +1,164 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	nelkap "github.com/nelkap/nelkap/sdk/go"
+
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// stepID is a step of a run.
+type stepID struct {
+	run string
+	workflow.StepID
+}
+
+func (s stepID) String() string { return fmt.Sprintf("%s/%s/%d", s.run, s.Name, s.Number) }
+
+// playing is one playing of a call, as its code sees it.
+type playing struct {
+	witness *witness
+	process *process
+	call    string
+	run     string
+
+	// witness.mu guards what follows.
+	names map[string]int // how often the code asked for each
+	ran   map[stepID]int // the last attempt whose body ran here
+	saw   []stepID       // what the code was shown, in order
+	seen  int64          // the highest entry that the code was shown
+	ended bool
+}
+
+// played is told that code begins to play a call.
+func (t *witness) played(p *process, call, run string) *playing {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	pl := &playing{witness: t, process: p, call: call, run: run, names: map[string]int{}, ran: map[stepID]int{}}
+	c := t.calls[call]
+	switch {
+	case c == nil:
+		t.broken("W6", "call %q of run %s is played, and no commit has begun it", call, run)
+		return pl
+	case c.run != run:
+		t.broken("W2", "call %s of run %s plays run %s", call, c.run, run)
+	}
+	c.playings++
+	r := t.runs[run]
+	if last := r.playing; last != nil && !last.ended && !last.process.isDead() {
+		t.world.report.reached(twoPlayings)
+	}
+	r.playing = pl
+	t.world.trace.add(p.name, "plays "+run, call)
+	return pl
+}
+
+// asks is told that the code asks for a step of that name.
+func (p *playing) asks(name string) {
+	p.witness.mu.Lock()
+	defer p.witness.mu.Unlock()
+	p.names[name]++
+}
+
+// id is the step that the code asked for last under that name. witness.mu is held.
+func (p *playing) id(name string) stepID {
+	return stepID{p.run, workflow.StepID{Name: name, Number: p.names[name]}}
+}
+
+// begins is told that a step's body begins.
+func (p *playing) begins(s *stepPlan, attempt int) stepID {
+	t := p.witness
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	id := p.id(s.name)
+	run, call := t.runs[p.run], t.calls[p.call]
+	t.world.trace.add(p.process.name, "body begins", fmt.Sprintf("%s attempt %d", id, attempt))
+	if e := run.entry(id.StepID); e != nil && call != nil && e.savedIn < call.begunIn {
+		t.broken("W1", "%s was saved as entry %d before call %s began, and its body runs again in it", id, e.saved.Entry, p.call)
+	}
+	if slices.Contains(p.saw, id) {
+		t.broken("W1", "%s: the code of call %s has its result, and its body runs again", id, p.call)
+	}
+	if attempt <= p.ran[id] {
+		t.broken("W1", "%s: attempt %d runs in call %s after attempt %d", id, attempt, p.call, p.ran[id])
+	}
+	p.ran[id] = attempt
+	if due := t.retries[retryOf{id, attempt - 1}]; t.world.latest().Add(time.Millisecond).Before(due) {
+		t.broken("W4", "%s: attempt %d begins %v early", id, attempt, due.Sub(t.world.latest()))
+	}
+	t.bodies[id]++
+	if t.attempts[retryOf{id, attempt}]++; t.attempts[retryOf{id, attempt}] == 2 {
+		t.world.report.reached(bodyRanTwice)
+		if t.calm {
+			t.broken("C1", "%s: attempt %d ran again, and nothing had gone wrong", id, attempt)
+		}
+	}
+	return id
+}
+
+// result is what a body returns: another text each time, so that a result that changed is noticed.
+func (p *playing) result(id stepID) string {
+	p.witness.mu.Lock()
+	defer p.witness.mu.Unlock()
+	return fmt.Sprintf("%s#%d", id.Name, p.witness.bodies[id])
+}
+
+// sent is told that a send of a step was acknowledged.
+func (p *playing) sent(id stepID, from string) {
+	p.witness.mu.Lock()
+	defer p.witness.mu.Unlock()
+	if p.witness.children[from] == 0 && !p.witness.lenient {
+		p.witness.broken("W6", "%s: its send %q was acknowledged, and nothing is stored", id, from)
+	}
+}
+
+// shown is told what a step gave to the code: what is saved of it, and nothing else (H1).
+func (p *playing) shown(name, result string, err error) {
+	t := p.witness
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	id := p.id(name)
+	t.world.trace.add(p.process.name, "code is shown", fmt.Sprintf("%s %q %v", id, result, err))
+	if errors.Is(err, nelkap.ErrCallOver) || errors.Is(err, nelkap.ErrSuperseded) {
+		t.broken("W10", "%s: the code of call %s was shown the end of its call: %v", id, p.call, err)
+		return
+	}
+	run := t.runs[p.run]
+	e := run.entry(id.StepID)
+	var failed *nelkap.StepError
+	switch {
+	case e == nil:
+		t.broken("W6", "%s: the code of call %s goes past a step that is not saved: %q, %v", id, p.call, result, err)
+		return
+	case err == nil && (e.saved.Status != workflow.StepCompleted || string(e.saved.Output) != fmt.Sprintf("%q", result)):
+		t.broken("W1", "%s: the code of call %s was shown %q, and saved is %s %s", id, p.call, result, e.saved.Status, e.saved.Output)
+	case err != nil && (e.saved.Status != workflow.StepFailed || !errors.As(err, &failed)):
+		t.broken("W1", "%s: the code of call %s was shown the error %v, and saved is %s %s", id, p.call, err, e.saved.Status, e.saved.Output)
+	}
+	// Code of another version may ask in another order.
+	if e.saved.Entry <= p.seen && run.sameCode(p.process.version) {
+		t.broken("W9", "%s: the code of call %s was shown entry %d after entry %d", id, p.call, e.saved.Entry, p.seen)
+	}
+	p.seen = max(p.seen, e.saved.Entry)
+	p.saw = append(p.saw, id)
+}
+
+// returns is told that the code has come to its end.
+func (p *playing) returns(output string) {
+	p.witness.mu.Lock()
+	defer p.witness.mu.Unlock()
+	if c := p.witness.calls[p.call]; c != nil {
+		c.outputs = append(c.outputs, fmt.Sprintf("%q", output))
+	}
+}
+
+// ends is told that nothing of the code runs any more.
+func (p *playing) ends() {
+	p.witness.mu.Lock()
+	defer p.witness.mu.Unlock()
+	p.ended = true
+}

@@ -1,0 +1,153 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// The rare situations that the long form must reach (sometimes-assertions), each named as a sentence.
+const (
+	lateSave            = "a late save was accepted before the next call began"
+	supersededSave      = "a save of a superseded call was refused"
+	supersededPlaying   = "a second playing of a call was superseded by its nonce"
+	unsavedInAnswer     = "an answer carried results that could not be saved"
+	endThroughAPI       = "the end of a call came through the API"
+	claimedTwice        = "two nodes claimed the same due run"
+	staleRefused        = "a change on an old version of a run was refused"
+	beginVoid           = "a begin was void"
+	commitUnknownAfter  = "a commit of unknown outcome had taken effect"
+	commitUnknownBefore = "a commit of unknown outcome had not taken effect"
+	stepStands          = "a step was saved again, and the first result stood"
+	startRecorded       = "a step's start was recorded"
+	pickedUp            = "a run was picked up after a cut"
+	suspendedForRetry   = "a run was suspended until a step's retry"
+	toldLater           = "a call was told to try again later"
+	savedWhileEnding    = "a step was saved while its run was ending"
+	timedOut            = "a run timed out"
+	keyAnswered         = "a run key answered the run that has it"
+	eventAnswered       = "an event's id answered the event that has it"
+	sendRepeated        = "a step's send was repeated and found its first"
+	adopted             = "a node adopted a call of the node before"
+	leaseMoved          = "a stored lease was moved by contact"
+	batchInterleaved    = "a batch of two nodes was interleaved"
+	manyInOneCommit     = "a commit carried the changes of several runs"
+	codeFailed          = "code outside steps threw and was tried again"
+	bodyRanTwice        = "a body that was not saved ran again"
+	twoPlayings         = "two playings of one run were alive at once"
+)
+
+// Situations are all that must come up. That a result stands against another one does not: it takes a second playing that saves, which
+// the call's nonce keeps out before.
+var Situations = []string{
+	lateSave, supersededSave, supersededPlaying, unsavedInAnswer, endThroughAPI, claimedTwice, staleRefused, beginVoid, commitUnknownAfter,
+	commitUnknownBefore, startRecorded, pickedUp, suspendedForRetry, toldLater, savedWhileEnding, timedOut, keyAnswered,
+	eventAnswered, sendRepeated, adopted, leaseMoved, batchInterleaved, manyInOneCommit, codeFailed, bodyRanTwice, twoPlayings,
+}
+
+// Report says what simulations did. Its numbers are sums, so that reports can be added.
+type Report struct {
+	mu sync.Mutex
+
+	Seeds      int
+	Operations int            // that clients tried
+	Completed  int            // of these, answered as asked
+	Runs       int            // that ended
+	Faults     map[string]int // injected, by kind
+	Reached    map[string]int // situations
+	Time       time.Duration  // simulated
+	Violations []string       // each with its seed
+}
+
+// NewReport makes an empty report.
+func NewReport() *Report { return &Report{Faults: map[string]int{}, Reached: map[string]int{}} }
+
+func (r *Report) fault(kind string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Faults[kind]++
+}
+
+func (r *Report) reached(situation string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Reached[situation]++
+}
+
+func (r *Report) operation(completed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Operations++
+	if completed {
+		r.Completed++
+	}
+}
+
+// Add adds another report to r.
+func (r *Report) Add(other *Report) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Seeds += other.Seeds
+	r.Operations += other.Operations
+	r.Completed += other.Completed
+	r.Runs += other.Runs
+	r.Time += other.Time
+	for kind, n := range other.Faults {
+		r.Faults[kind] += n
+	}
+	for situation, n := range other.Reached {
+		r.Reached[situation] += n
+	}
+	r.Violations = append(r.Violations, other.Violations...)
+}
+
+// FaultKinds are all kinds of faults that a report counts.
+func FaultKinds() []string {
+	kinds := slices.Clone(plannedFaults)
+	for _, name := range fateNames[1:] {
+		kinds = append(kinds, "message: "+name)
+	}
+	for _, name := range diskFates[1:] {
+		kinds = append(kinds, "commit: "+name)
+	}
+	return append(kinds, "read: "+diskFates[fails])
+}
+
+// Missing lists the kinds of faults and the situations that did not come up: a report that lacks one proves less than it says.
+func (r *Report) Missing() []string {
+	var missing []string
+	for _, kind := range FaultKinds() {
+		if r.Faults[kind] == 0 {
+			missing = append(missing, "fault: "+kind)
+		}
+	}
+	for _, situation := range Situations {
+		if r.Reached[situation] == 0 {
+			missing = append(missing, "situation: "+situation)
+		}
+	}
+	if r.Completed == 0 {
+		missing = append(missing, "success: no operation was completed")
+	}
+	return missing
+}
+
+// String is the report as people read it. Its last line stands for the whole.
+func (r *Report) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d seeds, %d operations, %d completed, %d runs ended, %v of simulated time\n", r.Seeds, r.Operations, r.Completed, r.Runs, r.Time.Round(time.Second))
+	faults := 0
+	for _, kind := range slices.Sorted(maps.Keys(r.Faults)) {
+		fmt.Fprintf(&b, "  %10d  %s\n", r.Faults[kind], kind)
+		faults += r.Faults[kind]
+	}
+	b.WriteString("Sometimes:\n")
+	for _, situation := range slices.Sorted(maps.Keys(r.Reached)) {
+		fmt.Fprintf(&b, "  %10d  %s\n", r.Reached[situation], situation)
+	}
+	fmt.Fprintf(&b, "seeds=%d operations=%d completed=%d faults=%d violations=%d", r.Seeds, r.Operations, r.Completed, faults, len(r.Violations))
+	return b.String()
+}

@@ -1,0 +1,150 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	nelkap "github.com/nelkap/nelkap/sdk/go"
+	"github.com/nelkap/nelkap/sdk/go/step"
+)
+
+// payload is the payload of every run here. Call is written into it on the way to the app.
+type payload struct {
+	Call string `json:"call,omitempty"`
+	From string `json:"from,omitempty"` // the step that sent it, and its place there
+}
+
+// errThrown is what scripted code throws.
+var errThrown = errors.New("thrown by the script")
+
+// errDead ends code whose process has died, once the simulation is over.
+var errDead = errors.New("the process is dead")
+
+// play is the code of a workflow: its steps, one after the other.
+func (p *process) play(ctx context.Context, f *workflowPlan, in payload) (string, error) {
+	info, _ := nelkap.CurrentRun(ctx)
+	playing := p.world.witness.played(p, in.Call, info.ID)
+	defer func() {
+		playing.ends()
+		if r := recover(); r != nil {
+			p.world.violation("W10", "run %s: the code of call %s was shown a panic: %v", info.ID, in.Call, r)
+		}
+	}()
+	var results []string
+	for i, s := range f.stepsOf(p.version) {
+		_, dice := p.world.name(p.name + " code " + info.ID)
+		if !p.pass(s.codeTakes + dice.between(1, 20_000)) {
+			return "", errDead
+		}
+		if s.codeThrows >= info.Attempt {
+			return "", p.thrown(s)
+		}
+		result, err := p.step(ctx, playing, s, dice)
+		if p.isDead() {
+			p.pass(0)
+			return "", errDead
+		}
+		if err != nil {
+			if s.fatal {
+				return "", err
+			}
+			result = fmt.Sprintf("failed %d", i)
+		}
+		results = append(results, result)
+	}
+	output := strings.Join(results, " ")
+	playing.returns(output)
+	return output, nil
+}
+
+func (p *process) thrown(s *stepPlan) error {
+	if s.codeNever {
+		return nelkap.NonRetriable(errThrown)
+	}
+	return errThrown
+}
+
+// step runs one step, and tells the witness what the code was shown.
+func (p *process) step(ctx context.Context, playing *playing, s *stepPlan, d *dice) (string, error) {
+	playing.asks(s.name)
+	var options []step.Option
+	if s.retries >= 0 {
+		options = append(options, step.Retries(s.retries))
+	}
+	if s.timeout > 0 {
+		options = append(options, step.Timeout(s.timeout+d.between(0, 20_000)))
+	}
+	result, err := step.Run(ctx, s.name, func(ctx context.Context) (string, error) {
+		return p.body(ctx, playing, s)
+	}, options...)
+	if !p.isDead() {
+		playing.shown(s.name, result, err)
+	}
+	return result, err
+}
+
+// body is a step's body: it works for a while, sends, and returns or throws.
+func (p *process) body(ctx context.Context, playing *playing, s *stepPlan) (string, error) {
+	id := playing.begins(s, step.Attempt(ctx))
+	_, dice := p.world.name(p.name + " body " + id.String())
+	if !p.work(ctx, s.takes+dice.between(time.Microsecond, 100*time.Microsecond), s.heeds) || !p.pass(dice.between(1, 20_000)) {
+		return "", errDead
+	}
+	if ctx.Err() != nil && s.heeds {
+		return "", context.Cause(ctx)
+	}
+	if err := p.send(ctx, playing, s, id); err != nil {
+		return "", err
+	}
+	p.world.trace.add(p.name, "body ends", id.String())
+	if step.Attempt(ctx) <= s.throws {
+		err := errThrown
+		if s.retryAfter > 0 {
+			err = nelkap.RetryAfter(err, s.retryAfter)
+		}
+		return "", err
+	}
+	return playing.result(id), nil
+}
+
+// work takes d, less when the context ends and the body heeds it; false if the process is dead.
+func (p *process) work(ctx context.Context, d time.Duration, heeds bool) bool {
+	done := ctx.Done()
+	if !heeds {
+		done = nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-done:
+	case <-p.died:
+	case <-p.world.over:
+	}
+	return !p.world.isOver()
+}
+
+// send starts a run or emits an event, as the step's plan says.
+func (p *process) send(ctx context.Context, playing *playing, s *stepPlan, id stepID) error {
+	for place := 1; place <= s.sends; place++ {
+		in := payload{From: fmt.Sprintf("%s %d", id, place)}
+		var err error
+		if s.emits != "" {
+			_, err = p.app.Emit(ctx, nelkap.Event{Name: s.emits, Payload: in})
+		} else {
+			_, err = nelkap.Run(ctx, nelkap.Ref[payload, string](p.app, s.runs.name, nelkap.InApp(s.runs.app)), in)
+		}
+		if p.isDead() {
+			p.pass(0)
+			return errDead
+		}
+		if err != nil {
+			return err
+		}
+		playing.sent(id, in.From)
+	}
+	return nil
+}

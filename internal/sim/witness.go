@@ -1,0 +1,356 @@
+package sim
+
+import (
+	"context"
+	"encoding/json/v2"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// witness sees every commit and every answer, keeps a plain record of what was promised, and says when a promise is broken. It
+// commits for the nodes, one at a time, to the store and to the model beside it, so that its record is of what is there.
+type witness struct {
+	world *world
+	model store.Store // the store itself where that is the model
+
+	mu       sync.Mutex // guards everything below
+	commits  int
+	runs     map[string]*record
+	calls    map[string]*callRecord
+	events   map[eventID]*eventRecord
+	keys     map[runKey]string // run keys, and the runs that have them
+	children map[string]int    // what was sent by each send of a step
+	bodies   map[stepID]int    // how often each body began
+	attempts map[retryOf]int   // how often each attempt of a body began
+	retries  map[retryOf]time.Time
+	lenient  bool // sends are answered by nobody who stores them
+	calm     bool // nothing goes wrong in this world
+}
+
+// record is a run as its last commit left it.
+type record struct {
+	workflow.Run
+	payload  string
+	entries  []entry
+	versions []int // of the code that played it
+	acked    bool  // somebody was told of it
+	playing  *playing
+	lastCall string // that it had when it ended
+}
+
+type entry struct {
+	saved   store.Entry
+	savedIn int // the commit
+}
+
+// callRecord is a call that has begun.
+type callRecord struct {
+	run      string
+	begunIn  int // the commit
+	begunBy  *node
+	message  []byte // as it was sent; nil: it was not
+	ended    bool   // its app has said how it ended
+	playings int
+	outputs  []string // that its code returned
+}
+
+type eventID struct{ name, id string }
+
+type eventRecord struct {
+	started map[string]int // runs by workflow
+}
+
+type runKey struct{ app, workflow, key string }
+
+type retryOf struct {
+	step    stepID
+	attempt int
+}
+
+func newWitness(w *world, model store.Store) *witness {
+	return &witness{
+		world: w, model: model, runs: map[string]*record{}, calls: map[string]*callRecord{}, events: map[eventID]*eventRecord{}, keys: map[runKey]string{},
+		children: map[string]int{}, bodies: map[stepID]int{}, retries: map[retryOf]time.Time{}, attempts: map[retryOf]int{},
+	}
+}
+
+func (r *record) entry(id workflow.StepID) *entry {
+	for i := range r.entries {
+		if r.entries[i].saved.StepID == id {
+			return &r.entries[i]
+		}
+	}
+	return nil
+}
+
+// sameCode tells whether no other version than this has played the run.
+func (r *record) sameCode(version int) bool {
+	for _, v := range r.versions {
+		if v != version {
+			return false
+		}
+	}
+	return true
+}
+
+// broken records a violation. mu is held.
+func (t *witness) broken(invariant, format string, args ...any) {
+	t.world.violation(invariant, format, args...)
+}
+
+// commit commits a node's changes, and checks after each of them what became of the runs that it touches: the model commits them one
+// after the other, and the store all at once.
+func (t *witness) commit(n *node, id string, changes []store.Change) ([]store.Result, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ctx := context.Background()
+	t.commits++
+	touched := map[string]bool{}
+	var results []store.Result
+	for i := range changes {
+		got, err := t.model.Commit(ctx, changes[i:i+1])
+		if err != nil {
+			t.broken("store", "%s: the model can't commit: %v", id, err)
+			return nil, err
+		}
+		results = append(results, got[0])
+		t.world.trace.add(n.name, id, describe(changes[i], got[0]))
+		if got[0].Err == nil {
+			t.change(n, changes[i], got[0], touched)
+		} else {
+			t.refused(n, changes[i])
+		}
+	}
+	if len(touched) > 1 {
+		t.world.report.reached(manyInOneCommit)
+	}
+	if t.model == t.world.store {
+		return results, nil
+	}
+	stored, err := t.world.store.Commit(ctx, changes)
+	if err != nil {
+		t.broken("store", "%s: the store can't commit: %v", id, err)
+		return stored, err
+	}
+	t.compare(id, results, stored)
+	return stored, nil
+}
+
+// compare checks that the store answers as its model does.
+func (t *witness) compare(id string, expected, got []store.Result) {
+	plain := func(results []store.Result) []store.Result {
+		out := make([]store.Result, len(results))
+		for i, r := range results {
+			r.Err = kindOfError(r.Err)
+			out[i] = r
+		}
+		return out
+	}
+	if diff := cmp.Diff(plain(expected), plain(got), cmp.Comparer(func(a, b error) bool { return a == b })); diff != "" { //nolint:errorlint // both are of the closed list
+		t.broken("store", "%s: the store answers otherwise than its model (-model +store):\n%s", id, diff)
+	}
+}
+
+// change takes in one committed change.
+func (t *witness) change(n *node, change store.Change, res store.Result, touched map[string]bool) {
+	w := walk{t: t, node: n, keys: res.Keys, touched: touched}
+	w.ops(change)
+	for _, id := range w.order {
+		t.check(n, id, w.inputs[id])
+	}
+	if w.event != nil {
+		t.checkStarts(*w.event)
+	}
+}
+
+// walk goes through the operations of a change that were done.
+type walk struct {
+	t       *witness
+	node    *node
+	keys    []store.KeyResult
+	touched map[string]bool
+	order   []string // the runs, in the order in which they were touched
+	inputs  map[string][]store.Op
+	event   *eventID
+}
+
+func (w *walk) ops(change []store.Op) {
+	for _, op := range change {
+		switch op := op.(type) {
+		case store.TakeKey:
+			taken := w.keys[0]
+			w.keys = w.keys[1:]
+			if taken.Taken {
+				w.ops(op.Then)
+			} else if op.Key.Kind == store.KeySend {
+				w.t.world.report.reached(sendRepeated)
+			}
+		case store.InsertRun:
+			w.t.inserted(op)
+			w.touch(op.Run.ID, op)
+			if op.Run.EventID != "" && op.Run.ReplayOf == "" {
+				w.t.events[eventID{op.Run.Event, op.Run.EventID}].started[op.Run.App+"/"+op.Run.Workflow]++
+			}
+		case store.InsertEvent:
+			id := eventID{op.Event.Name, op.Event.ID}
+			if w.t.events[id] != nil {
+				w.t.broken("W8", "event %s %s is stored twice", id.name, id.id)
+			}
+			w.t.events[id] = &eventRecord{started: map[string]int{}}
+			w.t.child(op.Event.Payload)
+			w.event = &id
+		case store.UpdateRun:
+			w.touch(op.Run.ID, op)
+		case store.SaveSteps:
+			w.touch(op.RunID, op)
+			for _, r := range op.Retries {
+				w.t.retries[retryOf{stepID{op.RunID, r.StepID}, r.Attempt}] = r.RetryAt
+			}
+			if len(op.Starts) > 0 {
+				w.t.world.report.reached(startRecorded)
+			}
+		}
+	}
+}
+
+func (w *walk) touch(run string, op store.Op) {
+	if w.inputs == nil {
+		w.inputs = map[string][]store.Op{}
+	}
+	if w.inputs[run] == nil {
+		w.order = append(w.order, run)
+	}
+	w.inputs[run] = append(w.inputs[run], op)
+	w.touched[run] = true
+}
+
+// inserted takes in a new run.
+func (t *witness) inserted(op store.InsertRun) {
+	run := op.Run
+	if t.runs[run.ID] != nil {
+		t.broken("W8", "run %s is stored twice", run.ID)
+	}
+	first := run
+	first.Call, first.Epoch, first.Status, first.Version, first.NextAt = nil, 0, workflow.Queued, 0, run.CreatedAt
+	t.runs[run.ID] = &record{Run: first, payload: string(op.Payload)}
+	if run.Key != "" {
+		key := runKey{run.App, run.Workflow, run.Key}
+		if owner := t.keys[key]; owner != "" {
+			t.broken("W8", "key %q of %s is run %s's, and run %s has it too", run.Key, run.Workflow, owner, run.ID)
+		}
+		t.keys[key] = run.ID
+	}
+	if run.EventID == "" && run.ReplayOf == "" {
+		t.child(op.Payload)
+	}
+}
+
+// child counts what a step has sent.
+func (t *witness) child(value []byte) {
+	var in payload
+	if json.Unmarshal(value, &in) != nil || in.From == "" {
+		return
+	}
+	t.children[in.From]++
+	if t.children[in.From] > 1 {
+		t.broken("W8", "the send %q is stored %d times (K1)", in.From, t.children[in.From])
+	}
+}
+
+// checkStarts checks that an event has started each workflow that listens to it, once (W7).
+func (t *witness) checkStarts(id eventID) {
+	started := t.events[id].started
+	for _, f := range t.world.plan.workflows {
+		listens := f.event == id.name && f.event != "" || f.webhook != "" && "webhook."+f.webhook == id.name
+		if n := started[f.app+"/"+f.name]; listens && n != 1 || !listens && n != 0 {
+			t.broken("W7", "event %s %s started %s %d times", id.name, id.id, f.name, n)
+		}
+	}
+}
+
+// refused takes in a change that the store did not accept.
+func (t *witness) refused(n *node, change store.Change) {
+	t.world.report.reached(staleRefused)
+	update, ok := change[0].(store.UpdateRun)
+	if !ok || update.Run.Call == nil {
+		return
+	}
+	if _, begun := t.calls[update.Run.Call.ID]; begun {
+		return
+	}
+	run := t.runs[update.Run.ID]
+	if run.Call != nil && t.calls[run.Call.ID].begunBy != n && run.Epoch == update.Run.Epoch {
+		t.world.report.reached(claimedTwice)
+	}
+}
+
+// called is told that a node makes a call: its begin must be stored (W6).
+func (t *witness) called(n *node, call string, message []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.calls[call]
+	if c == nil {
+		t.broken("W6", "%s makes call %s, and no commit has begun it", n.name, call)
+		return
+	}
+	if c.message != nil {
+		t.broken("C3", "%s makes call %s a second time", n.name, call)
+	}
+	c.message = message
+	p := t.world.processAt(t.world.urlOf(t.runs[c.run].App))
+	if p != nil {
+		t.runs[c.run].versions = append(t.runs[c.run].versions, p.version)
+	}
+}
+
+// describe shows a change in the trace.
+func describe(change store.Change, res store.Result) string {
+	text := ""
+	for _, op := range change {
+		text += describeOp(op) + " "
+	}
+	if res.Err != nil {
+		return text + "refused: " + res.Err.Error()
+	}
+	return text
+}
+
+func describeOp(op store.Op) string {
+	switch op := op.(type) {
+	case store.InsertRun:
+		return fmt.Sprintf("insert %s %s %q of %q", op.Run.ID, op.Run.Status, op.Run.Workflow, op.Run.Event)
+	case store.UpdateRun:
+		call := ""
+		if op.Run.Call != nil {
+			call = op.Run.Call.ID
+		}
+		return fmt.Sprintf("update %s v%d %s epoch %d cuts %d %s", op.Run.ID, op.Run.Version, op.Run.Status, op.Run.Epoch, op.Run.Cuts, call)
+	case store.SaveSteps:
+		text := fmt.Sprintf("save %s %s nonce %.6s", op.RunID, op.CallID, op.Nonce)
+		for _, s := range op.Steps {
+			text += fmt.Sprintf(" %s/%d=%s%s", s.Name, s.Number, s.Status, s.Output)
+		}
+		for _, r := range op.Retries {
+			text += fmt.Sprintf(" %s/%d retry %d at %s", r.Name, r.Number, r.Attempt, r.RetryAt.Format("15:04:05.000"))
+		}
+		for _, s := range op.Starts {
+			text += fmt.Sprintf(" %s/%d starts", s.Name, s.Number)
+		}
+		return text
+	case store.InsertEvent:
+		return fmt.Sprintf("event %s %s", op.Event.Name, op.Event.ID)
+	case store.TakeKey:
+		return fmt.Sprintf("key %s %q then [%s]", op.Key.Kind, op.Key.Key, describe(op.Then, store.Result{}))
+	case store.PutApp:
+		return "app " + op.App.Name
+	case store.DropKeys:
+		return "drop keys"
+	}
+	return ""
+}
