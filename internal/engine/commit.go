@@ -179,8 +179,17 @@ func (c *committer) commitBatch(batch []*pending) {
 			c.commitBatch(batch[half:])
 			return
 		}
-		if errors.Is(err, store.ErrBadChange) || errors.Is(err, store.ErrUnknown) || time.Since(batch[0].since) > commitMax {
+		switch {
+		case errors.Is(err, store.ErrBadChange):
 			c.giveBack(batch, err)
+			return
+		case errors.Is(err, store.ErrUnknown):
+			c.log.Error("nobody knows whether a commit took effect", "changes", len(batch), "error", err)
+			c.giveBack(batch, store.ErrUnknown)
+			return
+		case time.Since(batch[0].since) > commitMax:
+			c.log.Error("the store can't commit; giving up", "changes", len(batch), "error", err)
+			c.giveBack(batch, ErrUnstored)
 			return
 		}
 		c.log.Error("the store can't commit; trying again", "changes", len(batch), "error", err)

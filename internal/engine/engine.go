@@ -72,6 +72,8 @@ var (
 	ErrBusy = errors.New("the server is busy")
 	// ErrStopping: the server is shutting down.
 	ErrStopping = errors.New("the server is stopping")
+	// ErrUnstored: the store could not write for half a minute. Nothing was done; the server's log says why.
+	ErrUnstored = errors.New("the store can't be written now")
 	// ErrSuperseded: a newer call has begun, or another playing holds this one.
 	ErrSuperseded = errors.New("the call was superseded")
 	// ErrEnded: the call, or its run, is over.

@@ -81,6 +81,28 @@ func TestAPoisonedSaveFailsAloneInItsBatch(t *testing.T) {
 	})
 }
 
+func TestWhatTheStoreCouldNotTakeForHalfAMinuteIsGivenBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startFaulty(t, a)
+		s.set(func([]store.Change) error { return errors.New("disk full") })
+		began := time.Now()
+		request := engine.StartRequest{Env: engine.DefaultEnv, Workflow: "w", ID: "run_01kbz000000000000000000000"}
+		if _, err := n.StartRun(context.Background(), request); !errors.Is(err, engine.ErrUnstored) {
+			t.Fatalf("%v", err)
+		}
+		if took := time.Since(began); took < 30*time.Second || took > 31*time.Second {
+			t.Errorf("given back after %v", took)
+		}
+		s.set(nil)
+		again, err := n.StartRun(context.Background(), request)
+		if err != nil || !again.Created {
+			t.Fatalf("%+v, %v: nothing of it may have been stored", again, err)
+		}
+		want(t, "the call", a.next(t, time.Second).Run.ID, request.ID)
+	})
+}
+
 func TestNothingIsAnsweredBeforeItIsDurable(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})
@@ -135,6 +157,7 @@ func TestASaveOfABoundCallIsNotAnsweredBeforeItIsDurable(t *testing.T) {
 	})
 }
 
+// Rule N3.
 func TestASaturatedServerRefusesNewWorkAndNoSaves(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})

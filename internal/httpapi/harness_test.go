@@ -22,6 +22,7 @@ import (
 	"github.com/nelkap/nelkap/internal/engine"
 	"github.com/nelkap/nelkap/internal/httpapi"
 	"github.com/nelkap/nelkap/internal/signature"
+	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/store/memory"
 	"github.com/nelkap/nelkap/internal/wire"
 )
@@ -62,7 +63,9 @@ func (b *logBuffer) String() string {
 
 func start(t *testing.T) *server { return startWith(t, false) }
 
-func startWith(t *testing.T, dev bool) *server {
+func startWith(t *testing.T, dev bool) *server { return startOn(t, memory.New(), dev) }
+
+func startOn(t *testing.T, kept store.Store, dev bool) *server {
 	t.Helper()
 	signing, err := signature.ParseKeys(signingKey)
 	if err != nil {
@@ -79,7 +82,6 @@ func startWith(t *testing.T, dev bool) *server {
 	listening := httptest.NewUnstartedServer(nil)
 	s := &server{t: t, url: "http://" + listening.Listener.Addr().String(), log: &logBuffer{}}
 	log := slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	kept := memory.New()
 	s.engine = engine.New(kept, caller, engine.Options{URL: s.url, Logger: log})
 	listening.Config.Handler = httpapi.New(httpapi.Options{Engine: s.engine, Reader: kept, Keys: keys, Dev: dev, Version: "test", Logger: log})
 	ctx, cancel := context.WithCancel(context.Background())

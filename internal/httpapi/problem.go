@@ -35,6 +35,8 @@ var known = []struct {
 	{store.ErrNotFound, http.StatusNotFound, "not_found", ""},
 	{engine.ErrBusy, http.StatusTooManyRequests, "busy", "try again after Retry-After"},
 	{engine.ErrStopping, http.StatusServiceUnavailable, "stopping", "try again after Retry-After"},
+	{engine.ErrUnstored, http.StatusServiceUnavailable, "store_unavailable", "try again after Retry-After"},
+	{store.ErrUnknown, http.StatusServiceUnavailable, "outcome_unknown", "send the same request again, with its id, key or Idempotency-Key: it finds what was stored"},
 	{engine.ErrUnknownWorkflow, http.StatusUnprocessableEntity, "workflow_unknown", "start the app that has it, or see GET /v1/workflows for those that there are"},
 	{engine.ErrAmbiguousWorkflow, http.StatusUnprocessableEntity, "workflow_ambiguous", ""},
 	{engine.ErrAmbiguousSend, http.StatusConflict, "ambiguous_send", ""},

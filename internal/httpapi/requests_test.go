@@ -1,14 +1,19 @@
 package httpapi_test
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nelkap/nelkap/internal/apitype"
 	"github.com/nelkap/nelkap/internal/apptest"
 	"github.com/nelkap/nelkap/internal/client"
 	"github.com/nelkap/nelkap/internal/id"
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/store/memory"
 )
 
 const mebi = 1 << 20
@@ -101,6 +106,7 @@ func TestAMisspeltFilterIsRefused(t *testing.T) {
 	}
 }
 
+// Rule K6.
 func TestAnIdempotencyKey(t *testing.T) {
 	s := start(t)
 	s.app("shop", apptest.On("echo", echo, "order.paid"))
@@ -153,5 +159,33 @@ func TestARequestHasAnID(t *testing.T) {
 	}
 	if s.do(raw{method: http.MethodGet, path: "/healthz"}).header.Get("X-Request-Id") == "" {
 		t.Error("an answer that is no problem has none")
+	}
+}
+
+// failing is a store whose commits end as a test says.
+type failing struct {
+	store.Store
+	err atomic.Pointer[error] // nil: they work
+}
+
+func (f *failing) Commit(ctx context.Context, changes []store.Change) ([]store.Result, error) {
+	if err := f.err.Load(); err != nil {
+		return nil, *err
+	}
+	return f.Store.Commit(ctx, changes)
+}
+
+func TestARequestWhoseOutcomeNobodyKnowsIsSafeToSendAgain(t *testing.T) {
+	kept := &failing{Store: memory.New()}
+	s := startOn(t, kept, false)
+	s.app("shop", apptest.On("echo", echo))
+	unknown := fmt.Errorf("disk: %w", store.ErrUnknown)
+	kept.err.Store(&unknown)
+	for path, body := range map[string]string{"/v1/runs": `{"workflow":"echo"}`, "/v1/events": `{"event":"paid"}`} {
+		a := s.do(raw{method: http.MethodPost, path: path, body: body})
+		a.problem(t, http.StatusServiceUnavailable, "outcome_unknown")
+		if a.header.Get("Retry-After") == "" || strings.Contains(a.body, "disk") {
+			t.Errorf("%s: Retry-After %q, %s", path, a.header.Get("Retry-After"), a.body)
+		}
 	}
 }
