@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -176,7 +177,7 @@ func (t *witness) checkHistory(r *record, entries int64) {
 				t.broken("W1", "run %s: step %s/%d has a second entry, %d", r.ID, e.Name, e.Number, e.Entry)
 			}
 			r.entries = append(r.entries, entry{e, t.commits})
-		} else if diff := cmp.Diff(r.entries[i].saved, e); diff != "" {
+		} else if diff := difference(r.entries[i].saved, e); diff != "" {
 			t.broken("W1", "run %s: entry %d changed:\n%s", r.ID, i+1, diff)
 		}
 	}
@@ -210,6 +211,14 @@ func (t *witness) reach(before, run *workflow.Run, ops []store.Op) {
 	}
 }
 
+// difference is how two values differ; empty if they do not. Nearly all are the same, and cmp is slow to find that.
+func difference(before, after any) string {
+	if reflect.DeepEqual(before, after) {
+		return ""
+	}
+	return cmp.Diff(before, after, cmpopts.EquateEmpty())
+}
+
 func callOf(run *workflow.Run) string {
 	if run.Call == nil {
 		return ""
@@ -241,7 +250,7 @@ func (t *witness) finish() {
 				t.broken("W6", "run %s is lost: %v", id, err)
 				continue
 			}
-			if diff := cmp.Diff(r.Run, got.Run, cmpopts.EquateEmpty()); diff != "" {
+			if diff := difference(r.Run, got.Run); diff != "" {
 				t.broken("W3", "run %s is not as its last commit left it:\n%s", id, diff)
 			}
 			page, err := s.Entries(ctx, store.EntryQuery{RunID: id, EntriesMax: 1 << 20, BytesMax: 1 << 30})
@@ -250,7 +259,7 @@ func (t *witness) finish() {
 				continue
 			}
 			for i := range page {
-				if diff := cmp.Diff(r.entries[i].saved, page[i], cmpopts.EquateEmpty()); diff != "" {
+				if diff := difference(r.entries[i].saved, page[i]); diff != "" {
 					t.broken("W1", "run %s: entry %d changed:\n%s", id, i+1, diff)
 				}
 			}
