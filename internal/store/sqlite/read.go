@@ -20,7 +20,7 @@ func (s *Store) Load(ctx context.Context, runID string) (workflow.Run, store.His
 	var history store.History
 	err := s.read(ctx, func(conn *sqlite.Conn) error {
 		seq := int64(0)
-		err := query(conn, `SELECT seq, `+runColumns+` FROM runs WHERE id=?`, func(b *binder) { b.text(runID) },
+		err := query(conn, sqlSelectRun, func(b *binder) { b.text(runID) },
 			func(r *scanner) error { seq, run = r.int(), scanRun(r); return nil })
 		if err != nil || seq == 0 {
 			return orNotFound(err, "run "+runID)
@@ -34,13 +34,11 @@ func (s *Store) Load(ctx context.Context, runID string) (workflow.Run, store.His
 // readHistory sums up a run's history. Bytes are read from the rows' headers: results themselves are not touched.
 func readHistory(conn *sqlite.Conn, seq int64) (store.History, error) {
 	var h store.History
-	err := query(conn, `SELECT count(*), coalesce(sum(coalesce(length(output), 0) + coalesce(length(error), 0)), 0) FROM steps WHERE run=?`,
+	err := query(conn, sqlSelectHistory,
 		func(b *binder) { b.int(seq) },
 		func(r *scanner) error { h = store.History{Entries: r.int(), Bytes: r.int()}; return nil })
 	return h, err
 }
-
-const recordSelect = `SELECT ` + runColumns + `, payload, output, error FROM runs JOIN run_values ON run_values.run = runs.seq WHERE `
 
 func scanRecord(r *scanner) store.RunRecord {
 	return store.RunRecord{Run: scanRun(r), Payload: r.blob(), Output: r.blob(), Error: r.blob()}
@@ -51,7 +49,7 @@ func (s *Store) Record(ctx context.Context, env, runID string) (store.RunRecord,
 	var record store.RunRecord
 	err := s.read(ctx, func(conn *sqlite.Conn) error {
 		found := false
-		err := query(conn, recordSelect+`id=? AND env=?`, func(b *binder) { b.text(runID); b.text(env) },
+		err := query(conn, sqlSelectRecord, func(b *binder) { b.text(runID); b.text(env) },
 			func(r *scanner) error { record, found = scanRecord(r), true; return nil })
 		if err != nil || !found {
 			return orNotFound(err, "run "+runID)
@@ -63,17 +61,17 @@ func (s *Store) Record(ctx context.Context, env, runID string) (store.RunRecord,
 
 // Runs implements store.Reader. The statement is put together of fixed pieces; values are bound.
 func (s *Store) Runs(ctx context.Context, q store.RunQuery) ([]store.RunRecord, error) {
-	where, values := []string{"env=?"}, []string{q.Env}
+	where, values := []string{}, []string{q.Env}
 	for _, f := range []struct{ column, value string }{
 		{"app=?", q.App}, {"workflow=?", q.Workflow}, {"status=?", string(q.Status)}, {"run_key=?", q.Key}, {"id<?", q.Before},
 	} {
 		if f.value != "" {
-			where, values = append(where, f.column), append(values, f.value)
+			where, values = append(where, ` AND `+f.column), append(values, f.value)
 		}
 	}
 	var out []store.RunRecord
 	err := s.read(ctx, func(conn *sqlite.Conn) error {
-		return query(conn, recordSelect+strings.Join(where, " AND ")+` ORDER BY id DESC LIMIT ?`, func(b *binder) {
+		return query(conn, sqlSelectRecords+strings.Join(where, "")+` ORDER BY id DESC LIMIT ?`, func(b *binder) {
 			for _, v := range values {
 				b.text(v)
 			}
@@ -92,9 +90,7 @@ func (s *Store) Entries(ctx context.Context, q store.EntryQuery) ([]store.Entry,
 			return err
 		}
 		size := 0
-		// Rows are chosen in the index alone: entries have no gaps (W9), so that the page starts at a known place.
-		err = query(conn, `SELECT entry, name, number, kind, status, output, error, attempts, started_at, ended_at FROM steps
-			WHERE id IN (SELECT id FROM steps WHERE run=? ORDER BY id LIMIT ? OFFSET ?) ORDER BY id`, func(b *binder) {
+		err = query(conn, sqlSelectEntries, func(b *binder) {
 			b.int(seq)
 			b.int(int64(max(q.EntriesMax, 1)))
 			b.int(q.After)
@@ -133,7 +129,7 @@ func (s *Store) Attempts(ctx context.Context, runID string) ([]store.Attempt, er
 		if err != nil {
 			return err
 		}
-		return query(conn, `SELECT name, number, attempt, call_id, error, started_at, ended_at, retry_at FROM attempts WHERE run=? ORDER BY name, number, attempt`,
+		return query(conn, sqlSelectAttempts,
 			func(b *binder) { b.int(seq) }, func(r *scanner) error {
 				out = append(out, store.Attempt{
 					StepID: workflow.StepID{Name: r.text(), Number: int(r.int())}, Attempt: int(r.int()),
@@ -147,7 +143,7 @@ func (s *Store) Attempts(ctx context.Context, runID string) ([]store.Attempt, er
 
 func seqOf(conn *sqlite.Conn, runID string) (int64, error) {
 	seq := int64(0)
-	err := query(conn, `SELECT seq FROM runs WHERE id=?`, func(b *binder) { b.text(runID) },
+	err := query(conn, sqlSelectSeq, func(b *binder) { b.text(runID) },
 		func(r *scanner) error { seq = r.int(); return nil })
 	if err != nil || seq == 0 {
 		return 0, orNotFound(err, "run "+runID)
@@ -164,7 +160,7 @@ func orNotFound(err error, what string) error {
 
 // Timers implements store.Reader.
 func (s *Store) Timers(ctx context.Context, now time.Time, limit int) ([]workflow.Run, error) {
-	return s.records(ctx, `timer_at > 0 AND timer_at <= ? ORDER BY timer_at, id LIMIT ?`,
+	return s.records(ctx, sqlSelectTimers,
 		func(b *binder) { b.time(now); b.int(int64(limit)) })
 }
 
@@ -172,7 +168,7 @@ func (s *Store) Timers(ctx context.Context, now time.Time, limit int) ([]workflo
 func (s *Store) NextTimer(ctx context.Context) (time.Time, error) {
 	var next time.Time
 	err := s.read(ctx, func(conn *sqlite.Conn) error {
-		return query(conn, `SELECT coalesce(min(timer_at), 0) FROM runs WHERE timer_at > 0`, nil,
+		return query(conn, sqlSelectNextTimer, nil,
 			func(r *scanner) error { next = r.time(); return nil })
 	})
 	return next, err
@@ -182,7 +178,7 @@ func (s *Store) NextTimer(ctx context.Context) (time.Time, error) {
 func (s *Store) Ready(ctx context.Context, env, app string, now time.Time, limit int) ([]store.Ready, error) {
 	var out []store.Ready
 	err := s.read(ctx, func(conn *sqlite.Conn) error {
-		return query(conn, `SELECT id, ready_at FROM runs WHERE env=? AND app=? AND ready_at > 0 AND ready_at <= ? ORDER BY ready_at, id LIMIT ?`,
+		return query(conn, sqlSelectReady,
 			func(b *binder) { b.text(env); b.text(app); b.time(now); b.int(int64(limit)) },
 			func(r *scanner) error { out = append(out, store.Ready{RunID: r.text(), ReadyAt: r.time()}); return nil })
 	})
@@ -191,19 +187,17 @@ func (s *Store) Ready(ctx context.Context, env, app string, now time.Time, limit
 
 // InCall implements store.Reader.
 func (s *Store) InCall(ctx context.Context, after string, limit int) ([]workflow.Run, error) {
-	return s.records(ctx, `status = 'running' AND id > ? ORDER BY id LIMIT ?`, func(b *binder) { b.text(after); b.int(int64(limit)) })
+	return s.records(ctx, sqlSelectInCall, func(b *binder) { b.text(after); b.int(int64(limit)) })
 }
 
-func (s *Store) records(ctx context.Context, where string, bind func(*binder)) ([]workflow.Run, error) {
+func (s *Store) records(ctx context.Context, sql string, bind func(*binder)) ([]workflow.Run, error) {
 	var out []workflow.Run
 	err := s.read(ctx, func(conn *sqlite.Conn) error {
-		return query(conn, `SELECT `+runColumns+` FROM runs WHERE `+where, bind,
+		return query(conn, sql, bind,
 			func(r *scanner) error { out = append(out, scanRun(r)); return nil })
 	})
 	return out, err
 }
-
-const eventColumns = `position, env, name, id, payload, created_at, runs`
 
 func scanEvent(r *scanner) store.Event {
 	return store.Event{Position: r.int(), Env: r.text(), Name: r.text(), ID: r.text(), Payload: r.blob(), CreatedAt: r.time(), Runs: int(r.int())}
@@ -213,7 +207,7 @@ func scanEvent(r *scanner) store.Event {
 func (s *Store) Event(ctx context.Context, env, name, id string) (store.Event, error) {
 	var event store.Event
 	err := s.read(ctx, func(conn *sqlite.Conn) error {
-		err := query(conn, `SELECT `+eventColumns+` FROM events WHERE env=? AND name=? AND id=?`,
+		err := query(conn, sqlSelectEvent,
 			func(b *binder) { b.text(env); b.text(name); b.text(id) },
 			func(r *scanner) error { event = scanEvent(r); return nil })
 		if err != nil || event.Position == 0 {
@@ -228,14 +222,12 @@ func (s *Store) Event(ctx context.Context, env, name, id string) (store.Event, e
 func (s *Store) Events(ctx context.Context, q store.EventQuery) ([]store.Event, error) {
 	var out []store.Event
 	err := s.read(ctx, func(conn *sqlite.Conn) error {
-		return query(conn, `SELECT `+eventColumns+` FROM events WHERE env=?1 AND (?2='' OR name=?2) AND (?3=0 OR position<?3) ORDER BY position DESC LIMIT ?4`,
+		return query(conn, sqlSelectEvents,
 			func(b *binder) { b.text(q.Env); b.text(q.Name); b.int(q.Before); b.int(int64(q.Limit)) },
 			func(r *scanner) error { out = append(out, scanEvent(r)); return nil })
 	})
 	return out, err
 }
-
-const keyColumns = `env, kind, scope, key, owner, hash, differs, answer, expires_at`
 
 func scanKey(r *scanner) store.Key {
 	return store.Key{
@@ -248,7 +240,7 @@ func scanKey(r *scanner) store.Key {
 func (s *Store) Keys(ctx context.Context, env string, kind store.KeyKind, scope string, now time.Time) ([]store.Key, error) {
 	var out []store.Key
 	err := s.read(ctx, func(conn *sqlite.Conn) error {
-		return query(conn, `SELECT `+keyColumns+` FROM keys WHERE env=? AND kind=? AND scope=? AND (expires_at=0 OR expires_at>?) ORDER BY key`,
+		return query(conn, sqlSelectKeys,
 			func(b *binder) { b.text(env); b.text(string(kind)); b.text(scope); b.time(now) },
 			func(r *scanner) error { out = append(out, scanKey(r)); return nil })
 	})
@@ -259,7 +251,7 @@ func (s *Store) Keys(ctx context.Context, env string, kind store.KeyKind, scope 
 func (s *Store) Apps(ctx context.Context) ([]store.App, error) {
 	var out []store.App
 	err := s.read(ctx, func(conn *sqlite.Conn) error {
-		return query(conn, `SELECT env, name, url, private, concurrency, manifest, hash, seen_at, gone FROM apps ORDER BY env, name`, nil,
+		return query(conn, sqlSelectApps, nil,
 			func(r *scanner) error {
 				a := store.App{Env: r.text(), Name: r.text(), URL: r.text(), Private: r.bool(), Concurrency: int(r.int()), Manifest: r.blob(), Hash: r.text(), SeenAt: r.time()}
 				if err := json.Unmarshal([]byte(r.text()), &a.Gone); err != nil {

@@ -6,21 +6,6 @@ import (
 	"github.com/nelkap/nelkap/internal/workflow"
 )
 
-// runColumns are the columns of a run's record, in the order in which bindRun and scanRun know them.
-const runColumns = `id, env, app, workflow, run_key, replay_of, root, event, event_id, version, status, restart, epoch,
-	call_id, call_token, call_nonce, call_begun_at, prior_id, prior_token, prior_nonce, prior_begun_at,
-	next_at, timeout_at, reason, ending_reason, ending_at, attempts, cuts, yields, progress,
-	created_at, started_at, ended_at, lease_ms`
-
-const insertRun = `INSERT INTO runs (` + runColumns + `, timer_at, ready_at)
-	VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
-
-// updateRun writes what changes in a run's life; its identity does not.
-const updateRun = `UPDATE runs SET version=?, status=?, restart=?, epoch=?,
-	call_id=?, call_token=?, call_nonce=?, call_begun_at=?, prior_id=?, prior_token=?, prior_nonce=?, prior_begun_at=?,
-	next_at=?, timeout_at=?, reason=?, ending_reason=?, ending_at=?, attempts=?, cuts=?, yields=?, progress=?,
-	created_at=?, started_at=?, ended_at=?, lease_ms=?, timer_at=?, ready_at=? WHERE seq=?`
-
 func bindIdentity(b *binder, r *workflow.Run) {
 	for _, v := range []string{r.ID, r.Env, r.App, r.Workflow, r.Key, r.ReplayOf, r.Root, r.Event, r.EventID} {
 		b.text(v)

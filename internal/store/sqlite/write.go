@@ -107,7 +107,7 @@ func (s *Store) checkAbsent(runID string) (refusal, err error) {
 	if s.heads[runID] != nil {
 		return fmt.Errorf("run %s: %w", runID, store.ErrExists), nil
 	}
-	err = query(s.writer, `SELECT 1 FROM runs WHERE id=?`, func(b *binder) { b.text(runID) }, func(*scanner) error {
+	err = query(s.writer, sqlSelectRunExists, func(b *binder) { b.text(runID) }, func(*scanner) error {
 		refusal = fmt.Errorf("run %s: %w", runID, store.ErrExists)
 		return nil
 	})
@@ -143,7 +143,7 @@ func (s *Store) checkSave(op store.SaveSteps) (refusal, err error) {
 }
 
 func (s *Store) checkEvent(e store.Event) (refusal, err error) {
-	err = query(s.writer, `SELECT 1 FROM events WHERE env=? AND name=? AND id=?`,
+	err = query(s.writer, sqlSelectEventExists,
 		func(b *binder) { b.text(e.Env); b.text(e.Name); b.text(e.ID) },
 		func(*scanner) error {
 			refusal = fmt.Errorf("event %s: %w", e.ID, store.ErrExists)
@@ -158,8 +158,7 @@ func (s *Store) head(runID string) (*head, error) {
 		return h, nil
 	}
 	var h *head
-	err := query(s.writer, `SELECT seq, version, coalesce(call_id, ''), coalesce(call_nonce, ''), restart,
-			EXISTS (SELECT 1 FROM attempts WHERE run = seq) FROM runs WHERE id=?`,
+	err := query(s.writer, sqlSelectHead,
 		func(b *binder) { b.text(runID) },
 		func(r *scanner) error {
 			h = &head{seq: r.int(), version: r.int(), callID: r.text(), nonce: r.text(), restart: int(r.int()), attempts: r.bool()}
@@ -190,8 +189,7 @@ func (s *Store) write(op store.Op, res *store.Result) error {
 	case store.PutApp:
 		return s.putApp(op.App)
 	case store.DropKeys:
-		return exec(s.writer, `DELETE FROM keys WHERE (env, kind, scope, key) IN
-			(SELECT env, kind, scope, key FROM keys WHERE expires_at > 0 AND expires_at <= ? LIMIT ?)`,
+		return exec(s.writer, sqlDeleteExpiredKeys,
 			func(b *binder) { b.time(op.Now); b.int(int64(op.Limit)) })
 	default:
 		return fmt.Errorf("sqlite: no such op: %T: %w", op, store.ErrBadChange)
@@ -199,13 +197,13 @@ func (s *Store) write(op store.Op, res *store.Result) error {
 }
 
 func (s *Store) insertRun(op store.InsertRun) error {
-	if err := exec(s.writer, insertRun, func(b *binder) { bindIdentity(b, &op.Run); bindState(b, &op.Run) }); err != nil {
+	if err := exec(s.writer, sqlInsertRun, func(b *binder) { bindIdentity(b, &op.Run); bindState(b, &op.Run) }); err != nil {
 		return err
 	}
 	h := &head{seq: s.writer.LastInsertRowID(), version: op.Run.Version}
 	h.follow(&op.Run)
 	s.heads[op.Run.ID] = h
-	return exec(s.writer, `INSERT INTO run_values (run, payload) VALUES (?, ?)`, func(b *binder) { b.int(h.seq); b.blob(op.Payload) })
+	return exec(s.writer, sqlInsertValues, func(b *binder) { b.int(h.seq); b.blob(op.Payload) })
 }
 
 // follow takes over what a changed record says.
@@ -218,7 +216,7 @@ func (h *head) follow(r *workflow.Run) {
 
 func (s *Store) update(op store.UpdateRun, res *store.Result) error {
 	h := s.heads[op.Run.ID]
-	if err := exec(s.writer, updateRun, func(b *binder) { bindState(b, &op.Run); b.int(h.seq) }); err != nil {
+	if err := exec(s.writer, sqlUpdateRun, func(b *binder) { bindState(b, &op.Run); b.int(h.seq) }); err != nil {
 		return err
 	}
 	h.follow(&op.Run)
@@ -247,20 +245,20 @@ func (s *Store) cutAttempts(h *head, op store.UpdateRun) error {
 	if op.Run.Status.Final() {
 		at = op.Run.EndedAt
 	}
-	return exec(s.writer, `UPDATE attempts SET ended_at=?, error=? WHERE run=? AND call_id=? AND ended_at=0`,
+	return exec(s.writer, sqlCutAttempts,
 		func(b *binder) { b.time(at); b.blob(store.CutOff); b.int(h.seq); b.text(op.CutCall) })
 }
 
 // finish writes a run's result, and frees the keys that lived as long as it (K3).
 func (s *Store) finish(h *head, op store.UpdateRun) error {
 	if op.Output != nil || op.Error != nil {
-		err := exec(s.writer, `UPDATE run_values SET output=?, error=? WHERE run=?`,
+		err := exec(s.writer, sqlUpdateValues,
 			func(b *binder) { b.blob(op.Output); b.blob(op.Error); b.int(h.seq) })
 		if err != nil {
 			return err
 		}
 	}
-	return exec(s.writer, `DELETE FROM keys WHERE env=? AND kind=? AND scope=?`,
+	return exec(s.writer, sqlDeleteKeysOfScope,
 		func(b *binder) { b.text(op.Run.Env); b.text(string(store.KeySend)); b.text(op.Run.ID) })
 }
 
@@ -269,7 +267,7 @@ func (s *Store) save(op store.SaveSteps, res *store.Result) error {
 	if h.nonce == "" && op.Nonce != "" {
 		h.nonce, res.Bound = op.Nonce, true
 		h.version++
-		err := exec(s.writer, `UPDATE runs SET call_nonce=?, version=? WHERE seq=?`,
+		err := exec(s.writer, sqlBindNonce,
 			func(b *binder) { b.text(op.Nonce); b.int(h.version); b.int(h.seq) })
 		if err != nil {
 			return err
@@ -306,8 +304,7 @@ func (s *Store) append(h *head, step workflow.Step, stepsMax, bytesMax int) (sto
 	if full || heavy {
 		return s.refuse(h, step, full)
 	}
-	err := exec(s.writer, `INSERT INTO steps (run, entry, restart, name, number, kind, status, output, error, attempts, started_at, ended_at)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`, func(b *binder) {
+	err := exec(s.writer, sqlInsertStep, func(b *binder) {
 		b.int(h.seq)
 		b.int(h.history.Entries + 1)
 		b.int(int64(h.restart))
@@ -357,7 +354,7 @@ func (s *Store) refuse(h *head, step workflow.Step, full bool) (store.StepResult
 // standing finds the entry that a step has, and whether it differs from step; nil if it has none.
 func (s *Store) standing(h *head, step workflow.Step) (*store.StepResult, error) {
 	var found *store.StepResult
-	err := query(s.writer, `SELECT entry, status, output, error FROM steps WHERE run=? AND restart=? AND name=? AND number=?`,
+	err := query(s.writer, sqlSelectStanding,
 		func(b *binder) { b.int(h.seq); b.int(int64(h.restart)); b.text(step.Name); b.int(int64(step.Number)) },
 		func(r *scanner) error {
 			entry, status, output, failure := r.int(), r.text(), r.blob(), r.blob()
@@ -374,10 +371,10 @@ func (s *Store) settleAttempts(h *head, id workflow.StepID) error {
 		return nil
 	}
 	bind := func(b *binder) { b.int(h.seq); b.text(id.Name); b.int(int64(id.Number)) }
-	if err := exec(s.writer, `DELETE FROM attempts WHERE run=? AND name=? AND number=? AND ended_at=0`, bind); err != nil {
+	if err := exec(s.writer, sqlDeleteStarts, bind); err != nil {
 		return err
 	}
-	return exec(s.writer, `UPDATE attempts SET retry_at=0 WHERE run=? AND name=? AND number=? AND retry_at>0`, bind)
+	return exec(s.writer, sqlSettleRetries, bind)
 }
 
 // putRetry records a throw, unless the step was saved meanwhile.
@@ -392,12 +389,12 @@ func (s *Store) putRetry(h *head, a store.Attempt) error {
 // putAttempt replaces what is recorded of that attempt; of a step only its last throw is due again.
 func (s *Store) putAttempt(h *head, a store.Attempt) error {
 	h.attempts = true
-	err := exec(s.writer, `UPDATE attempts SET retry_at=0 WHERE run=? AND name=? AND number=? AND retry_at>0`,
+	err := exec(s.writer, sqlSettleRetries,
 		func(b *binder) { b.int(h.seq); b.text(a.Name); b.int(int64(a.Number)) })
 	if err != nil {
 		return err
 	}
-	return exec(s.writer, `INSERT OR REPLACE INTO attempts (run, name, number, attempt, call_id, error, started_at, ended_at, retry_at) VALUES (?,?,?,?,?,?,?,?,?)`,
+	return exec(s.writer, sqlPutAttempt,
 		func(b *binder) {
 			b.int(h.seq)
 			b.text(a.Name)
@@ -412,7 +409,7 @@ func (s *Store) putAttempt(h *head, a store.Attempt) error {
 }
 
 func (s *Store) insertEvent(e store.Event) error {
-	return exec(s.writer, `INSERT INTO events (env, name, id, payload, created_at, runs) VALUES (?,?,?,?,?,?)`, func(b *binder) {
+	return exec(s.writer, sqlInsertEvent, func(b *binder) {
 		b.text(e.Env)
 		b.text(e.Name)
 		b.text(e.ID)
@@ -431,7 +428,7 @@ func (s *Store) take(op store.TakeKey, res *store.Result) error {
 		return s.keep(key, op.Key.Hash, res)
 	}
 	k := op.Key
-	err = exec(s.writer, `INSERT OR REPLACE INTO keys (env, kind, scope, key, owner, hash, differs, answer, expires_at) VALUES (?,?,?,?,?,?,?,?,?)`,
+	err = exec(s.writer, sqlPutKey,
 		func(b *binder) {
 			b.text(k.Env)
 			b.text(string(k.Kind))
@@ -459,7 +456,7 @@ func (s *Store) take(op store.TakeKey, res *store.Result) error {
 func (s *Store) keep(key *store.Key, hash string, res *store.Result) error {
 	if key.Hash != hash && !key.Differs {
 		key.Differs = true
-		err := exec(s.writer, `UPDATE keys SET differs=1 WHERE env=? AND kind=? AND scope=? AND key=?`,
+		err := exec(s.writer, sqlMarkKeyDiffers,
 			func(b *binder) { b.text(key.Env); b.text(string(key.Kind)); b.text(key.Scope); b.text(key.Key) })
 		if err != nil {
 			return err
@@ -474,7 +471,7 @@ func (s *Store) putApp(a store.App) error {
 	if err != nil {
 		return fmt.Errorf("encoding what app %s lacks: %w", a.Name, err)
 	}
-	return exec(s.writer, `INSERT OR REPLACE INTO apps (env, name, url, private, concurrency, manifest, hash, seen_at, gone) VALUES (?,?,?,?,?,?,?,?,?)`,
+	return exec(s.writer, sqlPutApp,
 		func(b *binder) {
 			b.text(a.Env)
 			b.text(a.Name)
@@ -490,7 +487,7 @@ func (s *Store) putApp(a store.App) error {
 
 func readKey(conn *sqlite.Conn, k store.Key, now time.Time) (*store.Key, error) {
 	var found *store.Key
-	err := query(conn, `SELECT `+keyColumns+` FROM keys WHERE env=? AND kind=? AND scope=? AND key=? AND (expires_at=0 OR expires_at>?)`,
+	err := query(conn, sqlSelectKey,
 		func(b *binder) { b.text(k.Env); b.text(string(k.Kind)); b.text(k.Scope); b.text(k.Key); b.time(now) },
 		func(r *scanner) error { found = new(scanKey(r)); return nil })
 	return found, err
