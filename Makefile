@@ -37,7 +37,7 @@ absent  = @printf '\n== %s: nothing here yet\n' '$(1)'
 # $(call each,folders,command): the command in each folder; the first failure stops.
 each    = @for d in $(1); do [ "$$d" = . ] || echo "-- $$d"; (cd "$$d" && $(2)); done
 
-.PHONY: help test quick build pack demo bench fuzz mutants fmt generate clean \
+.PHONY: help test quick build pack demo bench chaos fuzz mutants fmt generate clean \
   fmt-check lint rules tidy-check generate-check \
   test-go powercut test-sdk-go test-sdk-typescript test-sim test-e2e test-examples
 
@@ -128,7 +128,7 @@ SEEDS ?= 10000
 STORE ?= memory
 sim: ## the simulation's long form, on all cores: make sim SEEDS=100000 STORE=sqlite
 	@mkdir -p bin && cd internal/sim && go test -c -o ../../bin/sim.test .
-	@cd internal/sim && ../../bin/sim.test -test.run '^TestManySeeds$$' -test.timeout 0 -seeds $(SEEDS) -store $(STORE)
+	@cd internal/sim && $(if $(wildcard /dev/shm),TMPDIR=/dev/shm) ../../bin/sim.test -test.run '^TestManySeeds$$' -test.timeout 0 -seeds $(SEEDS) -store $(STORE)
 else
 test-sim sim:
 	$(call absent,simulation)
@@ -139,8 +139,14 @@ test-e2e: build $(addsuffix /$(INSTALLED),$(TYPESCRIPT)) ## the built binary and
 	$(call stage,end to end)
 	@cd sdk/typescript && npm run --silent build
 	@cd e2e && $(GO_TEST) ./...
+
+KILLS ?= 1000
+chaos: build $(addsuffix /$(INSTALLED),$(TYPESCRIPT)) ## the long form of the kill tests: make chaos KILLS=10000 SEED=1
+	$(call stage,$(KILLS) kills and the stops between them)
+	@cd sdk/typescript && npm run --silent build
+	@cd e2e && E2E_CHAOS_KILLS=$(KILLS) E2E_SEED=$(SEED) go test -count=1 -timeout 0 -parallel 8 -run '^TestWhateverIsKilledOrFrozen'
 else
-test-e2e:
+test-e2e chaos:
 	$(call absent,end to end)
 endif
 

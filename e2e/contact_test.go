@@ -126,6 +126,29 @@ func TestSilentContactRepeatsOnlyTheUnsavedStep(t *testing.T) {
 	inEach(t, func(t *testing.T, language string) { noContact(t, language, holding) })
 }
 
+// The app is frozen while the server starts again and asks who plays what; then the server is, until the time to answer is over. What
+// the app has said meanwhile is read when the server goes on, and its timers are late by then.
+func TestAFrozenServerCutsNothing(t *testing.T) {
+	inEach(t, func(t *testing.T, language string) {
+		w, app := newSimple(t, language, "--lease", shortLease.String())
+		id := w.run(language, three)
+		w.began(id, "two", 1)
+		app.signal(syscall.SIGSTOP)
+		w.server.kill()
+		w.server.start()
+		w.server.signal(syscall.SIGSTOP)
+		app.signal(syscall.SIGCONT)
+		pass(t.Context(), question+time.Second)
+		w.server.signal(syscall.SIGCONT)
+		pass(t.Context(), question) // a pick-up would come now
+		w.bodies(id, map[string]int{"one": 1, "two": 1})
+		w.open("gate")
+		w.completed(id, within)
+		w.bodies(id, map[string]int{"one": 1, "two": 1, "three": 1})
+		w.results(id)
+	})
+}
+
 // noContact has neither saves nor the answer get through, until the next call has begun.
 func noContact(t *testing.T, language string, w way) {
 	b := newBetween(t, language, "--lease", shortLease.String())

@@ -8,6 +8,7 @@ replace (
 )
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/nelkap/nelkap v0.0.0-00010101000000-000000000000
 	github.com/nelkap/nelkap/sdk/go v0.0.0
 )

@@ -145,6 +145,7 @@ func serveShop(t *testing.T) string {
 	return app.URL
 }
 
+// Rule N5.
 func TestAServerStartsAtOnceAfterItWasKilled(t *testing.T) {
 	data, app := filepath.Join(t.TempDir(), "data"), serveShop(t)
 	var runs []string
@@ -170,6 +171,7 @@ func TestAServerStartsAtOnceAfterItWasKilled(t *testing.T) {
 	}
 }
 
+// Rule N5.
 func TestADataDirectoryHasOneServer(t *testing.T) {
 	data := t.TempDir()
 	launch(t, production, "serve", "--store", data, "--addr", "127.0.0.1:0")

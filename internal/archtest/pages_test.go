@@ -136,3 +136,13 @@ func TestEveryDependencyHasASentence(t *testing.T) {
 		t.Error("no dependency was found: are they written otherwise now?")
 	}
 }
+
+// S6: nothing can stop a body that heeds no signal, and users must know it before they give a step a timeout.
+func TestPagesSayThatATimeoutEndsNoBody(t *testing.T) {
+	texts := pages(t)
+	for _, name := range []string{"sdk/go/README.md", "sdk/typescript/README.md"} {
+		if !strings.Contains(strings.Join(strings.Fields(texts[name]), " "), "next attempt may overlap it") {
+			t.Errorf("%s does not say that an attempt may overlap the one whose time is over", name)
+		}
+	}
+}

@@ -196,6 +196,7 @@ func TestSentIsToldBeforeTheAnswerAndOnce(t *testing.T) {
 	}
 }
 
+// Rule C3.
 func TestACallThatIsLateIsNotSent(t *testing.T) {
 	a := newRawApp(t, func(e exchange) bool { answer(e.conn, "{}"); return true })
 	caller := newCaller(t, call.Options{})
@@ -225,6 +226,7 @@ func TestACallThatIsLateIsNotSent(t *testing.T) {
 	})
 }
 
+// Rule C3.
 func TestWhatWasNeverSentIsVoid(t *testing.T) {
 	closed := httptest.NewServer(nil)
 	closed.Close()

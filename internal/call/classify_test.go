@@ -31,6 +31,7 @@ const (
 	html    = "Content-Type: text/html; charset=utf-8"
 )
 
+// Rules C1, C14.
 func TestAnswersOfStrangers(t *testing.T) {
 	const page = "<!doctype html>\n<title>Sign in</title>"
 	tests := map[string]struct {
@@ -85,6 +86,7 @@ func TestAnswersOfStrangers(t *testing.T) {
 	}
 }
 
+// Rule C14.
 func TestNoRedirectIsFollowed(t *testing.T) {
 	count := 0
 	url := app(t, func(w http.ResponseWriter, r *http.Request) {
@@ -97,6 +99,7 @@ func TestNoRedirectIsFollowed(t *testing.T) {
 	}
 }
 
+// Rule C14.
 func TestRefusalsOfTheSDK(t *testing.T) {
 	tests := []struct {
 		status int
@@ -129,6 +132,7 @@ func TestRefusalsOfTheSDK(t *testing.T) {
 	}
 }
 
+// Rule C1.
 func TestConnectionsThatBreak(t *testing.T) {
 	tests := map[string]func(net.Conn){
 		"closed":         func(net.Conn) {},

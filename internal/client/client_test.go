@@ -43,6 +43,7 @@ func answerJSON(w http.ResponseWriter, status int, value any) {
 }
 
 // A try whose answer is lost is followed by another, with the id of the first.
+// Rule K6.
 func TestALostAnswerIsAskedForAgainWithTheSameID(t *testing.T) {
 	var mu sync.Mutex
 	var ids []string

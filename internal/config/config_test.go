@@ -86,6 +86,7 @@ func TestWhatIsNotGivenHasItsDefault(t *testing.T) {
 }
 
 // Each refusal says what to do, and none shows a key.
+// Rule C7.
 func TestWhatCannotBeIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		use     config.Use

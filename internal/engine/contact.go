@@ -43,6 +43,8 @@ type live struct {
 	question *time.Timer
 	wait     time.Duration
 	asked    int
+	// missed is when a poll of its process was answered that did not name it; zero once it is heard of again.
+	missed time.Time
 	// told is the news that its process has been given of it.
 	told string
 }
@@ -141,7 +143,7 @@ func (e *Engine) follow(l *live, run workflow.Run, c change) {
 // may be the last that a dying process sent, read after its connections had closed: then the question is asked anew, or nothing
 // would notice the death before the lease ends. Engine.mu is held.
 func (e *Engine) hear(l *live, processID string) {
-	l.heard = time.Now()
+	l.heard, l.missed = time.Now(), time.Time{}
 	p := e.processes[processID]
 	if p == nil {
 		p = &process{id: processID, calls: map[string]*live{}}
@@ -200,6 +202,7 @@ func (e *Engine) answered(l *live) {
 // dead process ends too.
 func (e *Engine) unanswered(l *live, asked int) {
 	e.mu.Lock()
+	e.awake()
 	over := e.live[l.callID] != l || l.question == nil || l.asked != asked || e.stopping
 	if !over {
 		e.work.Add(1)
@@ -255,6 +258,7 @@ func (e *Engine) cut(l *live, why string) {
 
 // Heartbeat holds a process's poll until there is news of one of its calls, or the interval is over (C7). It waits at most 5 s.
 func (e *Engine) Heartbeat(ctx context.Context, hb wire.Heartbeat) (wire.HeartbeatAnswer, error) {
+	came := time.Now()
 	defer e.unheld(hb.Process) // also where a process that dies meanwhile breaks the poll off
 	var news []wire.News
 	for _, f := range hb.Calls {
@@ -266,7 +270,7 @@ func (e *Engine) Heartbeat(ctx context.Context, hb wire.Heartbeat) (wire.Heartbe
 			news = append(news, wire.News{Call: f.Call, Nonce: f.Nonce, Status: status})
 		}
 	}
-	e.unnamed(hb)
+	e.unnamed(hb, came)
 	wait := min(time.Duration(hb.WaitMs)*time.Millisecond, heartbeatMax)
 	if len(news) == 0 && wait > 0 {
 		e.hold(ctx, hb.Process, wait)
@@ -308,8 +312,10 @@ func (e *Engine) name(ctx context.Context, processID string, f wire.Fence) (stri
 	return "", nil
 }
 
-// unnamed cuts calls that the process named before and does not name now, unless their own connection is open (C7).
-func (e *Engine) unnamed(hb wire.Heartbeat) {
+// unnamed cuts calls that the process named before and does not name now, unless their own connection is open (C7). A list may be
+// older than what has been heard of a call meanwhile: it was under way while the call's first save overtook it. So the first list that
+// lacks a call raises the question, which answers the poll, and only a list that came after that answer has the last word.
+func (e *Engine) unnamed(hb wire.Heartbeat, came time.Time) {
 	named := map[string]bool{}
 	for _, f := range hb.Calls {
 		named[f.Call] = true
@@ -318,7 +324,14 @@ func (e *Engine) unnamed(hb wire.Heartbeat) {
 	e.mu.Lock()
 	if p := e.processes[hb.Process]; p != nil {
 		for id, l := range p.calls {
-			if !named[id] && !l.connected && l.written {
+			switch {
+			case named[id] || l.connected || !l.written:
+			case l.missed.IsZero() || came.Before(l.missed):
+				l.missed = time.Now()
+				if l.question == nil {
+					e.ask(l, 2*heartbeat(l.run.Lease))
+				}
+			default:
 				gone = append(gone, l)
 			}
 		}

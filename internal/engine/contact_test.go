@@ -43,6 +43,7 @@ func (n *node) keepPolling(t testing.TB, f wire.Fence) (stop func()) {
 	return func() { cancel(); synctest.Wait() }
 }
 
+// Rule C1.
 func TestAKilledAppIsPickedUpWithinSeconds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})
@@ -60,6 +61,7 @@ func TestAKilledAppIsPickedUpWithinSeconds(t *testing.T) {
 	})
 }
 
+// Rule C1.
 func TestAClosedConnectionIsNotADeadApp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})
@@ -77,6 +79,7 @@ func TestAClosedConnectionIsNotADeadApp(t *testing.T) {
 	})
 }
 
+// Rule C1.
 func TestAnOpenPollIsAskedAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})
@@ -97,6 +100,7 @@ func TestAnOpenPollIsAskedAtOnce(t *testing.T) {
 	})
 }
 
+// Rule C1.
 func TestAGatewayTimeoutWaitsTwoIntervals(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})
@@ -109,6 +113,7 @@ func TestAGatewayTimeoutWaitsTwoIntervals(t *testing.T) {
 	})
 }
 
+// Rule C7.
 func TestACallThatItsProcessNoLongerNamesIsCut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})
@@ -120,14 +125,43 @@ func TestACallThatItsProcessNoLongerNamesIsCut(t *testing.T) {
 		one.lose()
 		synctest.Wait()
 		n.poll(t, 0, one.fence("1"), two.fence("2"))
-		n.poll(t, 0, two.fence("2")) // one is not named now, and has no connection; two has one
+		began := time.Now()
+		n.poll(t, 5*time.Second, two.fence("2")) // one is not named now, and has no connection; two has one
+		n.poll(t, 0, two.fence("2"))
 		again := a.next(t, time.Second)
 		want(t, "run", again.Run.ID, one.Run.ID)
+		want(t, "after", time.Since(began), time.Duration(0))
+		n.poll(t, 0)
 		n.poll(t, 0)
 		a.none(t, time.Minute)
 	})
 }
 
+// A process that was frozen sends its poll and its saves as soon as it goes on, in whatever order they arrive. The poll's list was made
+// before the call was read.
+func TestAListThatIsOlderThanACallCutsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{})
+		n.start(t, "w")
+		n.start(t, "w")
+		older, newer := a.next(t, time.Second), a.next(t, time.Second)
+		n.poll(t, 0, older.fence("1"))
+		newer.lose()
+		synctest.Wait()
+		want(t, "save", n.save(newer, "2", 0, completed("a", `1`)).Status, wire.Accepted)
+		began := time.Now()
+		n.poll(t, 5*time.Second, older.fence("1")) // made before the save, and read after it
+		want(t, "answered after", time.Since(began), time.Duration(0))
+		for range 10 {
+			n.poll(t, 5*time.Second, older.fence("1"), newer.fence("2"))
+		}
+		a.none(t, 0)
+		want(t, "save", n.save(newer, "2", 1, completed("b", `2`)).Status, wire.Accepted)
+	})
+}
+
+// Rules W2, C1, C5.
 func TestSilenceOnAnOpenConnectionLastsOneLease(t *testing.T) {
 	for _, c := range []struct {
 		outcome string
@@ -160,6 +194,7 @@ func TestSilenceOnAnOpenConnectionLastsOneLease(t *testing.T) {
 // timerSlack is how late a timer may be: the engine looks at least so often.
 const timerSlack = 6 * time.Second
 
+// Rule C7.
 func TestAnOpenPollKeepsASilentCallForDays(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})
@@ -172,6 +207,7 @@ func TestAnOpenPollKeepsASilentCallForDays(t *testing.T) {
 	})
 }
 
+// Rule C5.
 func TestALateSaveTakesThePickUpBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})
@@ -192,6 +228,7 @@ func TestALateSaveTakesThePickUpBack(t *testing.T) {
 	})
 }
 
+// Rules C5, C10.
 func TestALateEndWithoutASaveIsTaken(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})
@@ -208,6 +245,7 @@ func TestALateEndWithoutASaveIsTaken(t *testing.T) {
 	})
 }
 
+// Rules C4, C6.
 func TestOnlyTheFirstPlayingOfACallSaves(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})
@@ -223,6 +261,7 @@ func TestOnlyTheFirstPlayingOfACallSaves(t *testing.T) {
 	})
 }
 
+// Rule C1.
 func TestARestartAdoptsWhatIsNamedAndPicksUpTheRest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})
@@ -250,6 +289,7 @@ func TestARestartAdoptsWhatIsNamedAndPicksUpTheRest(t *testing.T) {
 	})
 }
 
+// Rule C7.
 func TestAGracefulStopAnswersPollsAndKeepsCalls(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})
@@ -271,5 +311,41 @@ func TestAGracefulStopAnswersPollsAndKeepsCalls(t *testing.T) {
 		if err != nil || run.Status != workflow.Running || run.Call.ID != c.Call.Call.ID {
 			t.Fatalf("the call lost its run: %+v, %v", run, err)
 		}
+	})
+}
+
+// A process that goes on after a standstill finds its timers fired before it has read what was sent meanwhile.
+func TestATimeInWhichTheServerStoodStillCutsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{})
+		n.start(t, "w")
+		c := a.next(t, time.Second)
+		want(t, "save", n.save(c, "n", 0, completed("a", `1`)).Status, wire.Accepted)
+		c.lose()
+		time.Sleep(1900 * time.Millisecond)
+		n.StoodStill(1800 * time.Millisecond) // the question has been open for two seconds, and could be heard for 200 ms
+		a.none(t, 1900*time.Millisecond)
+		stop := n.keepPolling(t, c.fence("n"))
+		a.none(t, time.Minute)
+		stop()
+		began := time.Now()
+		a.next(t, time.Minute)
+		want(t, "pick-up after", time.Since(began), 10*time.Second)
+	})
+}
+
+func TestAStandstillEndsNoLease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{Lease: 5 * time.Second})
+		n.start(t, "w")
+		c := a.next(t, time.Second)
+		want(t, "save", n.save(c, "n", 0, completed("a", `1`)).Status, wire.Accepted)
+		began := time.Now()
+		time.Sleep(4900 * time.Millisecond)
+		n.StoodStill(3 * time.Second)
+		a.next(t, time.Minute)
+		want(t, "pick-up after", time.Since(began).Round(time.Second), 8*time.Second)
 	})
 }

@@ -15,6 +15,7 @@ import (
 
 // What a process sent before it died may be read after its connections have closed. None of it may hold its calls for a lease.
 
+// Rule C1.
 func TestTheLastSaveOfADeadProcessHoldsNoCall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})
@@ -30,6 +31,7 @@ func TestTheLastSaveOfADeadProcessHoldsNoCall(t *testing.T) {
 	})
 }
 
+// Rule C1.
 func TestTheLastPollOfADeadProcessHoldsNoCall(t *testing.T) {
 	for _, c := range []struct {
 		outcome string

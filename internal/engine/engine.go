@@ -97,6 +97,7 @@ type Engine struct {
 	queues    map[appID]*queue
 	waiters   map[string]*waiter // of runs that somebody waits for
 	stopping  bool
+	pulse     time.Time // when this process was last known not to stand still
 
 	hints chan *queue // a slot or a run is there; a hint that does not fit is found by the net
 
@@ -139,6 +140,7 @@ func (e *Engine) Run(ctx context.Context, ready func()) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	e.ctx, e.started = inner, e.now()
+	e.pulse = time.Now()
 	if err := e.recover(inner); err != nil {
 		return err
 	}
@@ -146,6 +148,7 @@ func (e *Engine) Run(ctx context.Context, ready func()) error {
 	e.spawn(e.runQueues)
 	e.spawn(e.runApps)
 	e.spawn(e.runSweep)
+	e.spawn(e.runPulse)
 	ready()
 	<-ctx.Done()
 	e.stop()

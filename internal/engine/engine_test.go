@@ -99,7 +99,7 @@ type node struct {
 	stop func()
 }
 
-func startNode(t testing.TB, s store.Store, a *app, o engine.Options) *node {
+func startNode(t testing.TB, s store.Store, a engine.Caller, o engine.Options) *node {
 	t.Helper()
 	if o.Jitter == nil {
 		o.Jitter = func() float64 { return 0.5 }

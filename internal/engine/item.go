@@ -13,7 +13,8 @@ import (
 // itemPlan says where an item of a save went: to a step of the change, a retry, a start, or nowhere.
 type itemPlan struct {
 	step    int // index among the change's steps; -1 if it is none
-	retry   *workflow.Retry
+	retry   int // index among the change's retries; -1 likewise
+	attempt int // that threw, and is tried again
 	refused *wire.Error
 }
 
@@ -26,7 +27,7 @@ func (e *Engine) planSave(run *workflow.Run, save wire.Save) (op store.SaveSteps
 		if detail := wire.CheckItem(item); detail != "" {
 			return op, nil, detail
 		}
-		plan := itemPlan{step: -1}
+		plan := itemPlan{step: -1, retry: -1}
 		switch {
 		case item.Op == wire.OpStart && run.Ending != nil:
 			plan.refused = &wire.Error{Name: "RunEndingError", Message: "the run is ending: no further step starts"}
@@ -36,7 +37,8 @@ func (e *Engine) planSave(run *workflow.Run, save wire.Save) (op store.SaveSteps
 			plan.refused = tooLarge(item)
 		default:
 			step, retry := workflow.Settle(e.outcomeOf(item), now)
-			if plan.retry = retry; retry != nil {
+			if retry != nil {
+				plan.retry, plan.attempt = len(op.Retries), retry.Attempt
 				op.Retries = append(op.Retries, *retry)
 			} else {
 				plan.step = len(op.Steps)
@@ -98,16 +100,16 @@ func (p itemPlan) entry(steps []store.StepResult) int64 {
 }
 
 // outcome is what a committed item is answered.
-func (p itemPlan) outcome(steps []store.StepResult, now time.Time) wire.ItemOutcome {
+func (p itemPlan) outcome(res *store.Result, now time.Time) wire.ItemOutcome {
 	switch {
 	case p.refused != nil:
 		return wire.ItemOutcome{Status: wire.ItemRefused, Error: p.refused}
-	case p.retry != nil:
-		return wire.ItemOutcome{Status: wire.ItemRetrying, Attempt: p.retry.Attempt, RetryInMs: max(p.retry.RetryAt.Sub(now).Milliseconds(), 0)}
+	case p.retry >= 0:
+		return wire.ItemOutcome{Status: wire.ItemRetrying, Attempt: p.attempt, RetryInMs: max(res.Retries[p.retry].Sub(now).Milliseconds(), 0)}
 	case p.step < 0:
 		return wire.ItemOutcome{Status: wire.ItemStarted}
 	}
-	switch r := steps[p.step]; {
+	switch r := res.Steps[p.step]; {
 	case r.Refused == store.LimitSteps:
 		return wire.ItemOutcome{Status: wire.ItemRefused, Error: &wire.Error{Name: "TooManyStepsError", Message: fmt.Sprintf("the run has %d saved steps, the most that a run can have", wire.StepsMax)}}
 	case r.Refused == store.LimitBytes:

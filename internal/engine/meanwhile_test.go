@@ -119,3 +119,27 @@ func TestASendBindsItsPlaying(t *testing.T) {
 		want(t, "the first", n.save(c, "first", 0, completed("a", `1`)).Status, wire.Accepted)
 	})
 }
+
+// Rule C3: until its node knows what becomes of the newer call's request, the older one is told to try again.
+func TestACallIsNotSupersededByOneThatHasJustBegun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startFaulty(t, a)
+		n.start(t, "w")
+		first := a.next(t, time.Second)
+		told := make(chan string, 1)
+		s.set(func(changes []store.Change) error {
+			begin, ok := changes[0][0].(store.UpdateRun)
+			if !ok || begin.Run.Epoch != 2 || len(told) > 0 {
+				return nil
+			}
+			if _, err := s.Store.Commit(context.Background(), changes); err != nil { // it is stored, and nobody has heard of that
+				return err
+			}
+			told <- n.save(first, "one", 0, completed("a", `1`)).Status
+			return nil
+		})
+		first.lose()
+		want(t, "a save beside the commit that begins the next call", <-told, wire.Later)
+	})
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/nelkap/nelkap/internal/workflow"
 )
 
+// Rule C3.
 func TestABeginThatWasNeverSentIsVoid(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})
@@ -62,6 +63,28 @@ func TestAnAppThatCannotBeUsedIsPausedAsAWhole(t *testing.T) {
 		}
 		if took := time.Since(began); took > time.Minute+time.Second*12 {
 			t.Errorf("the runs went on only after %v", took)
+		}
+	})
+}
+
+// Many runs that find their app away at once have found it away once.
+func TestAShortAbsenceIsAShortPauseHoweverManyRunsMeetIt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{})
+		a.fail(&call.Outcome{Kind: call.NotSent, Reason: "connection refused"})
+		const runs = 50
+		for range runs {
+			go n.StartRun(t.Context(), engine.StartRequest{Env: engine.DefaultEnv, Workflow: "w"})
+		}
+		synctest.Wait()
+		a.fail(nil)
+		began := time.Now()
+		for range runs {
+			a.next(t, 10*time.Second)
+		}
+		if took := time.Since(began); took > 1200*time.Millisecond {
+			t.Errorf("C14: the runs went on %v after the app was back", took)
 		}
 	})
 }
@@ -136,8 +159,13 @@ func TestTenCutsInARowFailTheStepThatWasCut(t *testing.T) {
 			c.lose()
 		}
 		last := a.next(t, time.Minute)
-		if len(last.Steps.Entries) != 1 || last.Steps.Entries[0].Status != "failed" || !strings.Contains(string(last.Steps.Entries[0].Error), "StepCutOffError") {
+		if len(last.Steps.Entries) != 1 || last.Steps.Entries[0].Status != "failed" {
 			t.Fatalf("C13: the history is %+v", last.Steps.Entries)
+		}
+		for _, word := range []string{"StepCutOffError", "10 times", "a time limit"} {
+			if text := string(last.Steps.Entries[0].Error); !strings.Contains(text, word) {
+				t.Errorf("the step's error does not say %q: %s", word, text)
+			}
 		}
 		last.end(t, wire.End{Type: wire.Completed})
 		synctest.Wait()
@@ -145,6 +173,7 @@ func TestTenCutsInARowFailTheStepThatWasCut(t *testing.T) {
 	})
 }
 
+// Rule C13.
 func TestTenCutsOutsideStepsFailTheRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})
@@ -162,6 +191,7 @@ func TestTenCutsOutsideStepsFailTheRun(t *testing.T) {
 	})
 }
 
+// Rule C13.
 func TestASavedStepStartsTheCountOfCutsAnew(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})
@@ -181,6 +211,7 @@ func TestASavedStepStartsTheCountOfCutsAnew(t *testing.T) {
 	})
 }
 
+// Rule C12.
 func TestThreeYieldsWithoutProgressFailTheRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})
@@ -202,6 +233,7 @@ func TestThreeYieldsWithoutProgressFailTheRun(t *testing.T) {
 	})
 }
 
+// Rule C12.
 func TestYieldsThatSayNothingOfProgressAreNotCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})
@@ -256,6 +288,7 @@ func TestAnAppGetsNoMoreCallsThanItTakesOldestFirst(t *testing.T) {
 	})
 }
 
+// Rule Z1.
 func TestARunThatOutlivesItsTimeoutFails(t *testing.T) {
 	workflowOf := func() *app { return newApp(wire.Workflow{Name: "w", TimeoutMs: 60_000}) }
 	failed := func(t *testing.T, n *node, id string) {
@@ -297,6 +330,7 @@ func TestARunThatOutlivesItsTimeoutFails(t *testing.T) {
 	})
 }
 
+// Rules H2, Z1.
 func TestCancelled(t *testing.T) {
 	cancel := func(t *testing.T, n *node, id string) {
 		t.Helper()
@@ -410,6 +444,7 @@ func TestAReplayIsANewRun(t *testing.T) {
 	})
 }
 
+// Rule H5.
 func TestTenThousandStepsComeInPages(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})

@@ -166,10 +166,14 @@ func (r *registry) noticeHash(id appID, hash string) {
 }
 
 // failed notes that an address can't be used, and when it is looked at again: each second until the app first answers (D1), then
-// with growing pauses up to a minute (C14). It tells whether the reason is news.
+// with growing pauses up to a minute (C14). Calls that were under way together fail together: what fails during a pause is part of
+// what began it, and does not make it longer. It tells whether the reason is news.
 func (r *registry) failed(s *source, reason string, now time.Time, jitter float64) (news bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if s.answered && s.reason != "" && now.Before(s.nextLook) {
+		return false
+	}
 	news = s.reason != reason
 	s.reason = reason
 	s.failures++

@@ -7,10 +7,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nelkap/nelkap/internal/call"
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/wire"
 	"github.com/nelkap/nelkap/internal/workflow"
 )
+
+// decidedAfter is when a begin that nobody here knows of counts as decided: the time in which its request is sent, and as much for
+// a connection that does not come about.
+const decidedAfter = 2 * call.SendWithin
 
 // tokenOf makes a call's token: its run's id and a secret, so that a call is found without an index.
 func tokenOf(runID, secret string) string { return runID + "." + secret }
@@ -45,11 +50,7 @@ func (e *Engine) admitStored(ctx context.Context, f workflow.Fence) (*live, work
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	decided := true
-	if newer := e.current(run); newer != nil {
-		decided = newer.written
-	}
-	verdict := workflow.Admit(&run, f, decided)
+	verdict := workflow.Admit(&run, f, e.decided(run))
 	if verdict != workflow.Accept {
 		return nil, verdict, nil
 	}
@@ -59,6 +60,18 @@ func (e *Engine) admitStored(ctx context.Context, f workflow.Fence) (*live, work
 	}
 	l.run, l.history, l.latest = run, history, run.Version
 	return l, verdict, nil
+}
+
+// decided tells whether the begin of a run's call is decided: its request is known to be on its way (C3). A running call that is not
+// known here has just begun, or has been taken back since run was read. Engine.mu is held.
+func (e *Engine) decided(run workflow.Run) bool {
+	if run.Status != workflow.Running {
+		return true
+	}
+	if l := e.current(run); l != nil {
+		return l.written
+	}
+	return e.now().Sub(run.Call.BegunAt) > decidedAfter
 }
 
 // Save commits what processes save: each save with an outcome of its own (N3).
@@ -245,7 +258,7 @@ func (e *Engine) saved(ctx context.Context, l *live, save wire.Save, items []ite
 	seen := min(max(save.Seen, 0), res.History.Entries) // an app may say anything
 	covered, last, now := map[int64]bool{}, seen, e.now()
 	for _, item := range items {
-		o := item.outcome(res.Steps, now)
+		o := item.outcome(&res, now)
 		out.Items = append(out.Items, o)
 		entry := item.entry(res.Steps)
 		last = max(last, entry)

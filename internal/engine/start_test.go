@@ -56,6 +56,7 @@ func (n *node) emit(t testing.TB, events ...engine.NewEvent) []engine.Emitted {
 	return list
 }
 
+// Rules W8, K4.
 func TestARunKeyHasOneRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})
@@ -86,6 +87,7 @@ func TestARunKeyIsOfItsApp(t *testing.T) {
 	})
 }
 
+// Rule K3.
 func TestARunKeyWithATimeIsFreeAfterIt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n, _ := startApp(t, newApp(wire.Workflow{Name: "w"}), engine.Options{})
@@ -112,6 +114,7 @@ func TestExpiredKeysAreSweptAway(t *testing.T) {
 	})
 }
 
+// Rule K6.
 func TestAStartTriedAgainFindsItsRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n, s := startApp(t, newApp(wire.Workflow{Name: "w"}), engine.Options{})
@@ -124,6 +127,7 @@ func TestAStartTriedAgainFindsItsRun(t *testing.T) {
 	})
 }
 
+// Rule K6.
 func TestAnIdempotencyKeyAnswersTheSame(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n, s := startApp(t, newApp(wire.Workflow{Name: "w"}), engine.Options{})
@@ -160,6 +164,7 @@ func TestAnIdempotencyKeyAnswersTheSame(t *testing.T) {
 	})
 }
 
+// Rules W7, E1.
 func TestAnEventStartsEveryWorkflowThatListensOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		listen := []wire.Trigger{{Event: "order.paid"}, {Event: "order.paid"}}
@@ -181,6 +186,7 @@ func TestAnEventStartsEveryWorkflowThatListensOnce(t *testing.T) {
 	})
 }
 
+// Rules W7, W8, K4.
 func TestAnEventEmittedTwice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w", Triggers: []wire.Trigger{{Event: "e"}}})
@@ -269,6 +275,7 @@ func TestASendInAStepHappensOnce(t *testing.T) {
 	})
 }
 
+// Rule K1.
 func TestAnEventOfAStepIsEmittedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"}, wire.Workflow{Name: "child", Triggers: []wire.Trigger{{Event: "e"}}})
@@ -299,6 +306,7 @@ func TestNothingIsStartedInSilence(t *testing.T) {
 	})
 }
 
+// Rule D1.
 func TestAWorkflowGoesTenMinutesAfterItsAppLacksIt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"}, wire.Workflow{Name: "old", Triggers: []wire.Trigger{{Event: "e"}}})
@@ -332,6 +340,7 @@ func (a *app) deploy(hash string, workflows ...wire.Workflow) {
 	a.manifest.Hash, a.manifest.Workflows = hash, workflows
 }
 
+// Rule D1.
 func TestAnAppThatStartsAfterTheServerIsFound(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})
@@ -385,5 +394,20 @@ func TestWaitingForARunAnswersWhenItEnds(t *testing.T) {
 		if err != nil || r.Status != workflow.Completed || string(r.Output) != `7` || time.Since(began) != 3*time.Second {
 			t.Fatalf("%+v, %v, %v", r, err, time.Since(began))
 		}
+	})
+}
+
+// One rule for all who start: what owns a key owns it when it has failed, too.
+func TestAFailedRunKeepsItsKey(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startApp(t, a, engine.Options{})
+		first := n.startWith(t, engine.StartRequest{Key: "k"})
+		a.next(t, time.Second).end(t, wire.End{Type: wire.Failed, Error: &wire.Error{Name: "Error", Message: "no"}})
+		synctest.Wait()
+		want(t, "status", n.run(t, first.Run.ID).Status, workflow.Failed)
+		again := n.startWith(t, engine.StartRequest{Key: "k"})
+		want(t, "K4: the second start", fmt.Sprint(again.Created, again.Run.ID), fmt.Sprint(false, first.Run.ID))
+		want(t, "runs", len(allRuns(t, s)), 1)
 	})
 }

@@ -116,6 +116,7 @@ func (e *Engine) fire(run workflow.Run) bool {
 // leaseOver looks whether the call was heard of since its lease was stored: then the stored time moves on (C5), else it is cut.
 func (e *Engine) leaseOver(run workflow.Run) bool {
 	e.mu.Lock()
+	e.awake()
 	l := e.current(run)
 	left := run.Lease
 	if l != nil {

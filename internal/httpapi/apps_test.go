@@ -43,6 +43,7 @@ func TestAppsAndWorkflowsAreListed(t *testing.T) {
 	}
 }
 
+// Rule D1.
 func TestAnAppIsPut(t *testing.T) {
 	s := startWith(t, true)
 	serving := httptest.NewServer(apptest.New("shop", apptest.On("pay", echo)))

@@ -33,6 +33,7 @@ func TestAnEventStartsEachWorkflowThatListens(t *testing.T) {
 	}
 }
 
+// Rule K4.
 func TestAnEventsIDIsEmittedOnce(t *testing.T) {
 	s := start(t)
 	s.app("shop", apptest.On("invoice", echo, "order.paid"))

@@ -139,6 +139,7 @@ func TestUnknownAndAmbiguousWorkflowsAreRefused(t *testing.T) {
 	}
 }
 
+// Rule K4.
 func TestARunKeyHasOneRun(t *testing.T) {
 	s := start(t)
 	s.app("shop", apptest.On("echo", echo), apptest.On("other", echo))

@@ -99,6 +99,7 @@ func (t *witness) checkVoid(before, run *workflow.Run, was, is string) {
 	if before.Prior == nil || before.Prior.ID != is {
 		t.broken("W2", "run %s: call %s is current again after call %s", run.ID, is, was)
 	}
+	t.calls[is].restored = time.Now()
 }
 
 // checkGone: a call that is taken from a run without being cut has been ended by its app, or was void: then its code never ran (C3).

@@ -30,6 +30,8 @@ type message struct {
 	header http.Header
 	body   []byte
 	dice   *dice
+
+	takenAt time.Time // when a node took it
 }
 
 // exchange is a request and its answer on their way. The first result counts.

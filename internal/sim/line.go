@@ -155,6 +155,7 @@ func (w *world) deliver(t delivery) {
 	if !n.pass(t.dice.between(1, 20_000)) {
 		return
 	}
+	t.m.takenAt = time.Now()
 	w.trace.add(n.name, "takes "+t.m.id, "")
 	ctx, cancel := t.x.arrive()
 	defer cancel()

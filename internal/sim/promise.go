@@ -95,7 +95,7 @@ func (t *witness) told(n *node, m *message, f wire.Fence, status string) {
 	mine := current && (r.Call.Nonce == "" || r.Call.Nonce == f.Nonce)
 	switch status {
 	case wire.Superseded:
-		if mine {
+		if mine && !t.calls[f.Call].restored.After(m.takenAt) { // it was not, when this was decided
 			t.broken("C3", "%s told the current call %s of %s by %s that it is superseded", n.name, f.Call, r.ID, m.id)
 		}
 		if current {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	stdcmp "cmp"
 	"context"
 	"encoding/json/v2"
 	"fmt"
@@ -54,8 +55,9 @@ type callRecord struct {
 	run      string
 	begunIn  int // the commit
 	begunBy  *node
-	message  []byte // as it was sent; nil: it was not
-	ended    bool   // its app has said how it ended
+	restored time.Time // when it was last current again, in the place of one that was void
+	message  []byte    // as it was sent; nil: it was not
+	ended    bool      // its app has said how it ended
 	playings int
 	outputs  []string // that its code returned
 }
@@ -159,7 +161,7 @@ func (t *witness) compare(id string, expected, got []store.Result) {
 
 // change takes in one committed change.
 func (t *witness) change(n *node, change store.Change, res store.Result, touched map[string]bool) {
-	w := walk{t: t, node: n, keys: res.Keys, touched: touched}
+	w := walk{t: t, node: n, keys: res.Keys, retries: res.Retries, touched: touched}
 	w.ops(change)
 	for _, id := range w.order {
 		t.check(n, id, w.inputs[id])
@@ -174,6 +176,7 @@ type walk struct {
 	t       *witness
 	node    *node
 	keys    []store.KeyResult
+	retries []time.Time
 	touched map[string]bool
 	order   []string // the runs, in the order in which they were touched
 	inputs  map[string][]store.Op
@@ -209,9 +212,13 @@ func (w *walk) ops(change []store.Op) {
 			w.touch(op.Run.ID, op)
 		case store.SaveSteps:
 			w.touch(op.RunID, op)
-			for _, r := range op.Retries {
-				w.t.retries[retryOf{stepID{op.RunID, r.StepID}, r.Attempt}] = r.RetryAt
+			for i, r := range op.Retries {
+				key := retryOf{stepID{op.RunID, r.StepID}, r.Attempt}
+				if due := w.retries[i]; !due.IsZero() || w.t.retries[key].IsZero() {
+					w.t.retries[key] = stdcmp.Or(due, r.RetryAt)
+				}
 			}
+			w.retries = w.retries[len(op.Retries):]
 			if len(op.Starts) > 0 {
 				w.t.world.report.reached(startRecorded)
 			}

@@ -101,7 +101,8 @@ type UpdateRun struct {
 
 // SaveSteps appends to a run's history, and records starts and throws. It expects that CallID is the run's call and Nonce, if
 // one is bound already, its playing's; else the change fails with ErrStale. It binds the nonce, which raises the version.
-// Entries are numbered in the order of Steps (W9). A step that has a saved result keeps it (W1).
+// Entries are numbered in the order of Steps (W9). A step that has a saved result keeps it (W1), and a throw that is recorded already
+// stays due when it was: a save may come twice (K6).
 type SaveSteps struct {
 	RunID    string
 	CallID   string
@@ -156,6 +157,9 @@ type Result struct {
 	Keys []KeyResult
 	// Steps has an outcome for each step of the change's SaveSteps, in order.
 	Steps []StepResult
+	// Retries says when each retry of the change's SaveSteps is due, in order: as it was asked for, or as it was recorded before. Zero is
+	// never: the step is saved, or a later attempt is recorded.
+	Retries []time.Time
 	// Version is the version of the run that SaveSteps left, and Bound tells whether it bound the nonce.
 	Version int64
 	Bound   bool

@@ -44,6 +44,7 @@ func TestANewRunIsDueAtOnce(t *testing.T) {
 	}
 }
 
+// Rule H2.
 func TestBeginningRaisesTheEpochAndStartsTheLease(t *testing.T) {
 	r := begun(t)
 	if r.Epoch != 1 || r.Status != workflow.Running || !r.TimerAt().Equal(t0.Add(lease)) || !r.StartedAt.Equal(t0) || r.Version != 2 {
@@ -102,6 +103,7 @@ func TestACallComesBackOnlyWhileNoNewerOneHasBegun(t *testing.T) {
 	}
 }
 
+// Rules W2, C6.
 func TestFences(t *testing.T) {
 	r := begun(t)
 	bound := r
@@ -133,6 +135,7 @@ func failure(retriable bool, retries int) *workflow.Failure {
 	return &workflow.Failure{Error: []byte(`{}`), Retriable: retriable, Retries: retries}
 }
 
+// Rules H3, S2.
 func TestAStepsOutcome(t *testing.T) {
 	at := func(attempt int, f *workflow.Failure) workflow.Outcome {
 		return workflow.Outcome{StepID: workflow.StepID{Name: "a", Number: 1}, Kind: workflow.KindRun, Attempt: attempt, Failure: f, Jitter: 0.5}
@@ -212,6 +215,7 @@ func TestATimerIsNeverEarly(t *testing.T) {
 }
 
 // TestAnyRunKeepsItsInvariants plays random inputs, right and wrong ones, and looks at every run that comes of them.
+// Rules W3, W4, W5, N1.
 func TestAnyRunKeepsItsInvariants(t *testing.T) {
 	seen := map[string]bool{} // "queued --> running: begin"
 	for range 20 {            // 2,000 runs: some arrows are rare

@@ -112,6 +112,7 @@ type answer struct {
 	Seen         int64
 	Waits        []wire.Wait
 	Unsaved      []savedItem
+	Excused      bool
 	Detail       string
 }
 

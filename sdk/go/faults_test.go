@@ -55,6 +55,7 @@ var faults = map[string]func() *http.Response{
 	},
 }
 
+// Rule C1.
 func TestSavesAreRepeatedUntilTheyAreAnswered(t *testing.T) {
 	for name, fault := range faults {
 		for _, effect := range []bool{false, true} {
@@ -117,6 +118,7 @@ func (s *fakeServer) checkRepeats() {
 	}
 }
 
+// Rule C11.
 func TestUnsavedResultsTravelInTheAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nelkap.Options{Logger: quiet})
@@ -179,6 +181,7 @@ func TestSilenceDuringALongBodyCounts(t *testing.T) {
 	})
 }
 
+// Rule C11.
 func TestWithoutConnectionSavesAreTriedForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nelkap.Options{Logger: quiet})
@@ -253,6 +256,7 @@ func TestResultsForAServerThatIsAwayAreBoundedInBytes(t *testing.T) {
 	})
 }
 
+// Rule C10.
 func TestEndsAreRepeatedUntilTheyAreFinal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nelkap.Options{Logger: quiet})
@@ -287,6 +291,7 @@ func (w *failingWriter) Header() http.Header       { return w.header }
 func (w *failingWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 func (w *failingWriter) WriteHeader(int)           {}
 
+// Rule C10.
 func TestAnswerThatCanNotBeWrittenGoesThroughTheAPI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nelkap.Options{})
@@ -301,6 +306,7 @@ func TestAnswerThatCanNotBeWrittenGoesThroughTheAPI(t *testing.T) {
 	})
 }
 
+// Rule H5.
 func TestPagesThatFailAreReadAgainAndThenCutTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nelkap.Options{Logger: quiet})
@@ -349,6 +355,7 @@ func TestInvalidSaveFailsTheRun(t *testing.T) {
 	})
 }
 
+// Rule C7.
 func TestShortCallsDoNotPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nelkap.Options{})
@@ -364,6 +371,7 @@ func TestShortCallsDoNotPoll(t *testing.T) {
 	})
 }
 
+// Rules C1, C7.
 func TestLongCallsPollAndALostConnectionIsNamedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nelkap.Options{})
@@ -396,6 +404,7 @@ func TestLongCallsPollAndALostConnectionIsNamedAtOnce(t *testing.T) {
 	})
 }
 
+// Rule C7.
 func TestGrownListReplacesThePollAtMostTwiceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nelkap.Options{})

@@ -195,6 +195,7 @@ func TestUnsignedCallsNeedDevAndThisMachine(t *testing.T) {
 	}
 }
 
+// Rule C9.
 func TestUnsignedCallMayNotSendSavesElsewhere(t *testing.T) {
 	t.Setenv("NELKAP_DEV", "1")
 	app := nelkap.New(nelkap.Options{})
@@ -247,6 +248,7 @@ func TestNothingOfTheEnvironmentLeaks(t *testing.T) {
 	}
 }
 
+// Rule C7.
 func TestDeclarationsThatDoNotFitPanic(t *testing.T) {
 	nothing := nelkap.NoResult(func(context.Context, nelkap.None) error { return nil })
 	var got []string

@@ -75,6 +75,7 @@ func post(t *testing.T, s *fakeServer, l *pipeListener) net.Conn {
 	return conn
 }
 
+// Rule C8.
 func TestServersTimeoutsDoNotCutACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nelkap.Options{})

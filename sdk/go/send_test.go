@@ -67,6 +67,7 @@ func child(app *nelkap.App) *nelkap.Workflow[string, int] {
 	return nelkap.NewWorkflow(app, "child", func(_ context.Context, s string) (int, error) { return len(s), nil })
 }
 
+// Rule K1.
 func TestSendsInAStepHaveTheirPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nelkap.Options{App: "shop"})
@@ -105,6 +106,7 @@ func TestSendsInAStepHaveTheirPlaces(t *testing.T) {
 	})
 }
 
+// Rule K1.
 func TestOverlappingSendsFailTheStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nelkap.Options{Logger: quiet})
@@ -145,6 +147,7 @@ func TestOverlappingSendsFailTheStep(t *testing.T) {
 	})
 }
 
+// Rule K1.
 func TestServersWordOnAmbiguousSendsFailsTheStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nelkap.Options{})
@@ -188,6 +191,7 @@ func TestSendsOutsideStepsActEachTimeAndWarnOnce(t *testing.T) {
 	})
 }
 
+// Rule K2.
 func TestSendsAfterTheStepActAsOutsideAnyRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
@@ -209,6 +213,7 @@ func TestSendsAfterTheStepActAsOutsideAnyRun(t *testing.T) {
 	})
 }
 
+// Rule K2.
 func TestLostContextIsWarnedOfInDev(t *testing.T) {
 	t.Setenv("NELKAP_DEV", "1")
 	synctest.Test(t, func(t *testing.T) {
@@ -444,6 +449,7 @@ func TestCommandsOnRuns(t *testing.T) {
 	})
 }
 
+// Rule C9.
 func TestSendsOfACallGoWhereTheCallCameFrom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nelkap.Options{APIKey: "the key"})

@@ -179,9 +179,8 @@ func (s *Store) save(op store.SaveSteps, res *store.Result) {
 		r.putAttempt(store.Attempt{StepID: start.StepID, Attempt: start.Attempt, CallID: op.CallID, StartedAt: start.StartedAt})
 	}
 	for _, retry := range op.Retries {
-		if r.find(retry.StepID) == nil {
-			r.putAttempt(store.Attempt{StepID: retry.StepID, Attempt: retry.Attempt, Error: retry.Error, StartedAt: retry.StartedAt, EndedAt: retry.EndedAt, RetryAt: retry.RetryAt})
-		}
+		a := store.Attempt{StepID: retry.StepID, Attempt: retry.Attempt, Error: retry.Error, StartedAt: retry.StartedAt, EndedAt: retry.EndedAt, RetryAt: retry.RetryAt}
+		res.Retries = append(res.Retries, r.putRetry(a))
 	}
 	for _, step := range op.Steps {
 		res.Steps = append(res.Steps, r.append(step, op.StepsMax, op.BytesMax))
@@ -214,6 +213,26 @@ func (r *run) append(step workflow.Step, stepsMax, bytesMax int) store.StepResul
 		}
 	}
 	return store.StepResult{Entry: e.Entry}
+}
+
+// putRetry records a throw, unless the step is saved or the throw recorded, and says when the step is due again because of it.
+func (r *run) putRetry(a store.Attempt) time.Time {
+	if r.find(a.StepID) != nil {
+		return time.Time{}
+	}
+	later := false
+	for _, old := range r.attempts {
+		thrown := old.StepID == a.StepID && old.CallID == ""
+		if thrown && old.Attempt == a.Attempt {
+			return old.RetryAt
+		}
+		later = later || thrown && old.Attempt > a.Attempt
+	}
+	if later {
+		return time.Time{}
+	}
+	r.putAttempt(a)
+	return a.RetryAt
 }
 
 // putAttempt replaces what is recorded of that attempt; of a step only its last throw is due again.

@@ -42,6 +42,7 @@ const (
 // errLost: something that the store had acknowledged is gone.
 var errLost = errors.New("an acknowledged change is lost")
 
+// Rule W6.
 func TestNothingAcknowledgedIsLostWhenThePowerGoes(t *testing.T) {
 	record(t)
 	sqlite.Pragmas(t, "PRAGMA wal_autocheckpoint = 20") // pages, not 1,000: the file itself is written too, every few batches

@@ -52,6 +52,7 @@ func TestASecondServerOnTheSameDirectoryIsRefused(t *testing.T) {
 	}
 }
 
+// Rule N2.
 func TestACommitThatFailsLeavesNoTrace(t *testing.T) {
 	s := openIn(t, t.TempDir())
 	run := storetest.NewRun(1)

@@ -281,9 +281,11 @@ func (s *Store) save(op store.SaveSteps, res *store.Result) error {
 	}
 	for _, retry := range op.Retries {
 		a := store.Attempt{StepID: retry.StepID, Attempt: retry.Attempt, Error: retry.Error, StartedAt: retry.StartedAt, EndedAt: retry.EndedAt, RetryAt: retry.RetryAt}
-		if err := s.putRetry(h, a); err != nil {
+		due, err := s.putRetry(h, a)
+		if err != nil {
 			return err
 		}
+		res.Retries = append(res.Retries, due)
 	}
 	for _, step := range op.Steps {
 		r, err := s.append(h, step, op.StepsMax, op.BytesMax)
@@ -377,13 +379,25 @@ func (s *Store) settleAttempts(h *head, id workflow.StepID) error {
 	return exec(s.writer, sqlSettleRetries, bind)
 }
 
-// putRetry records a throw, unless the step was saved meanwhile.
-func (s *Store) putRetry(h *head, a store.Attempt) error {
+// putRetry records a throw, unless the step is saved or the throw recorded, and says when the step is due again because of it.
+func (s *Store) putRetry(h *head, a store.Attempt) (due time.Time, err error) {
 	standing, err := s.standing(h, workflow.Step{StepID: a.StepID})
 	if err != nil || standing != nil {
-		return err
+		return time.Time{}, err
 	}
-	return s.putAttempt(h, a)
+	known := false
+	err = query(s.writer, sqlSelectThrow, func(b *binder) { b.int(h.seq); b.text(a.Name); b.int(int64(a.Number)); b.int(int64(a.Attempt)) },
+		func(r *scanner) error {
+			known = true
+			if r.int() == int64(a.Attempt) {
+				due = r.time()
+			}
+			return nil
+		})
+	if err != nil || known {
+		return due, err
+	}
+	return a.RetryAt, s.putAttempt(h, a)
 }
 
 // putAttempt replaces what is recorded of that attempt; of a step only its last throw is due again.

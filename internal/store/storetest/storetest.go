@@ -40,6 +40,7 @@ func Run(t *testing.T, open Open) {
 		{"pages are bounded by entries and bytes, and never empty", pagesAreBounded},
 		{"a throw is due again until its step is saved", retriesAreKept},
 		{"a step's last throw alone is due again, whatever came before", lastThrowIsDue},
+		{"a throw that comes twice is due when it was (K6)", throwComesTwice},
 		{"a recorded start is cut with its call", startsAreCut},
 		{"a key has one owner in its scope and for its life", keysHaveOneOwner},
 		{"a send's key ends with its run", sendKeysEndWithTheirRun},
@@ -157,6 +158,7 @@ func secondRunRefused(t *testing.T, s store.Store) {
 	refused(t, s, store.ErrExists, store.InsertRun{Run: NewRun(1), Payload: jsontext.Value(`2`)})
 }
 
+// Rule N1.
 func staleUpdateRefused(t *testing.T, s store.Store) {
 	run := begun(t, s, 1)
 	next := apply(t, run, workflow.Cancel{}).Run
@@ -167,6 +169,7 @@ func staleUpdateRefused(t *testing.T, s store.Store) {
 	refused(t, s, store.ErrNotFound, store.UpdateRun{Run: missing})
 }
 
+// Rule E1.
 func changesAreAtomic(t *testing.T, s store.Store) {
 	run := begun(t, s, 1)
 	refused(t, s, store.ErrStale,
@@ -195,6 +198,7 @@ func batchesAreInOrder(t *testing.T, s store.Store) {
 	}
 }
 
+// Rule W9.
 func entriesAreNumbered(t *testing.T, s store.Store) {
 	run := begun(t, s, 1)
 	res := must(t, s, store.SaveSteps{RunID: run.ID, CallID: "call_1", Nonce: "n", Steps: []workflow.Step{step("a", 1, `1`), step("a", 2, `2`)}})
@@ -218,6 +222,7 @@ func firstResultStands(t *testing.T, s store.Store) {
 	}
 }
 
+// Rules W2, W3, C6.
 func otherCallRefused(t *testing.T, s store.Store) {
 	run := begun(t, s, 1)
 	refused(t, s, store.ErrStale, store.SaveSteps{RunID: run.ID, CallID: "call_0", Nonce: "n", Steps: []workflow.Step{step("a", 1, `1`)}})
@@ -226,6 +231,7 @@ func otherCallRefused(t *testing.T, s store.Store) {
 	equal(t, len(entries(t, s, run.ID, 0)), 0)
 }
 
+// Rule C4.
 func firstPlayingBinds(t *testing.T, s store.Store) {
 	run := begun(t, s, 1)
 	res := must(t, s, store.SaveSteps{RunID: run.ID, CallID: "call_1", Nonce: "first"})
@@ -236,6 +242,7 @@ func firstPlayingBinds(t *testing.T, s store.Store) {
 	equal(t, load(t, s, run.ID).Call.Nonce, "first")
 }
 
+// Rule S3.
 func limitsRefuse(t *testing.T, s store.Store) {
 	run := begun(t, s, 1)
 	save := func(st workflow.Step) store.StepResult {
@@ -312,6 +319,26 @@ func lastThrowIsDue(t *testing.T, s store.Store) {
 	equal(t, due, []int{2})
 }
 
+func throwComesTwice(t *testing.T, s store.Store) {
+	run := begun(t, s, 1)
+	throw := func(attempt int, dueIn time.Duration) time.Time {
+		t.Helper()
+		res := must(t, s, store.SaveSteps{RunID: run.ID, CallID: "call_1", Nonce: "n", Retries: []workflow.Retry{{
+			StepID: workflow.StepID{Name: "a", Number: 1}, Attempt: attempt, Error: jsontext.Value(`{}`), StartedAt: T0, EndedAt: T0, RetryAt: T0.Add(dueIn),
+		}}})
+		return res.Retries[0]
+	}
+	equal(t, throw(1, time.Second), T0.Add(time.Second))
+	equal(t, throw(1, time.Minute), T0.Add(time.Second))
+	equal(t, throw(2, time.Hour), T0.Add(time.Hour))
+	equal(t, throw(1, time.Second), time.Time{}) // the second attempt has run since
+	for _, a := range attempts(t, s, run.ID) {
+		if a.Attempt == 2 {
+			equal(t, a.RetryAt, T0.Add(time.Hour))
+		}
+	}
+}
+
 func startsAreCut(t *testing.T, s store.Store) {
 	run := begun(t, s, 1)
 	id := workflow.StepID{Name: "a", Number: 1}
@@ -328,6 +355,7 @@ func startsAreCut(t *testing.T, s store.Store) {
 	}
 }
 
+// Rule K3.
 func keysHaveOneOwner(t *testing.T, s store.Store) {
 	key := store.Key{Env: "default", Kind: store.KeyRun, Scope: "shop/w", Key: "k", Owner: "run_0001", Hash: "h1", ExpiresAt: T0.Add(time.Hour)}
 	res := must(t, s, store.TakeKey{Key: key, Now: T0, Then: []store.Op{store.InsertRun{Run: NewRun(1)}}})
@@ -364,6 +392,7 @@ func keysHaveOneOwner(t *testing.T, s store.Store) {
 	}
 }
 
+// Rule K3.
 func sendKeysEndWithTheirRun(t *testing.T, s store.Store) {
 	run := begun(t, s, 1)
 	key := store.Key{Env: "default", Kind: store.KeySend, Scope: run.ID, Key: "k", Owner: "run_0002"}

@@ -33,6 +33,7 @@ test('a run goes through its steps and completes', async () => {
   expect(server.paths('/v1/saves')[0]?.headers.authorization).toBe(`Bearer ${apiKey}`);
 });
 
+// Rule W1.
 test('saved steps answer, and their functions do not run', async () => {
   const body = vi.fn(() => 2);
   const w = nelkap.workflow('w', async () => [
@@ -89,6 +90,7 @@ test('a step that throws is saved as failed with what a workflow branches on', a
   });
 });
 
+// Rule S2.
 test('errors say whether and when they are tried again', async () => {
   const w = nelkap.workflow({ name: 'w', retries: 7 }, async () => {
     await Promise.allSettled([
@@ -103,6 +105,7 @@ test('errors say whether and when they are tried again', async () => {
   ]);
 });
 
+// Rule S3.
 test('a result that JSON cannot hold fails its step at once and names the path', async () => {
   const w = nelkap.workflow('w', () => nelkap.step.run('a', () => ({ deep: [1n] }) as never));
   const answer = await play(nelkap.handler({ workflows: [w] }), callOf('w'));
@@ -119,6 +122,7 @@ test('an output that JSON cannot hold fails its run at once', async () => {
   expect(answer).toMatchObject({ type: 'failed', retriable: false, error: { name: 'ResultError' } });
 });
 
+// Rule S3.
 test('a result over the limit fails its step without being sent', async () => {
   const w = nelkap.workflow('w', () => nelkap.step.run('a', () => 'x'.repeat(5_000_000)));
   const answer = await play(nelkap.handler({ workflows: [w] }), callOf('w'));
@@ -183,6 +187,7 @@ test.each([
   expect(tries[1]).toEqual(tries[0]);
 });
 
+// Rule C1.
 test('while a save fails the call is named', async () => {
   const w = nelkap.workflow('w', () => nelkap.step.run('a', () => 1));
   server.fault('/v1/saves', faults.closed, faults.closed, faults.closed, faults.closed);
@@ -197,6 +202,7 @@ test('while a save fails the call is named', async () => {
   });
 });
 
+// Rule C11.
 test('without contact the answer carries what is unsaved, and the end goes on trying', async () => {
   const w = nelkap.workflow('w', () => nelkap.step.run('a', () => 1));
   server.fault('/v1/saves', ...Array.from({ length: 200 }, () => faults.closed));
@@ -222,6 +228,7 @@ function untilAborted(signal: AbortSignal): Promise<Error> {
   return new Promise((resolve) => signal.addEventListener('abort', () => resolve(signal.reason as Error)));
 }
 
+// Rules W10, H7.
 test('a superseded call stops: its signal is aborted, and no catch takes it for a failure', async () => {
   const [caught, started, aborted] = [vi.fn(), vi.fn(), vi.fn()];
   const w = nelkap.workflow('w', async () => {
@@ -248,6 +255,7 @@ test('a superseded call stops: its signal is aborted, and no catch takes it for 
   expect(saved()).toEqual([]);
 });
 
+// Rule Z1.
 test('a cancelled run aborts its signals, saves what returns, and yields', async () => {
   const [started, second] = [vi.fn(), vi.fn()];
   const w = nelkap.workflow('w', async (_: unknown, { signal: whole }) => {
@@ -267,6 +275,7 @@ test('a cancelled run aborts its signals, saves what returns, and yields', async
   expect(second).not.toHaveBeenCalled();
 });
 
+// Rule C4.
 test('a call that is signed long ago binds before it plays', async () => {
   const w = nelkap.workflow('w', () => nelkap.step.run('a', () => 1));
   const sentAt = new Date(shared().clock.now() - 60_000).toISOString();
@@ -274,6 +283,31 @@ test('a call that is signed long ago binds before it plays', async () => {
   expect(server.paths('/v1/saves')[0]?.body.saves[0].items).toEqual([]);
 });
 
+test("with clocks an hour apart, what is old is told by the server's", async () => {
+  const w = nelkap.workflow('w', () => nelkap.step.run('a', () => 1));
+  const handler = nelkap.handler({ workflows: [w] });
+  const hour = 3_600_000;
+  const ahead = (response: any, seen: any): boolean => {
+    const saves = seen.body.saves.map(({ call, items }: any) => {
+      return { call, status: 'accepted', items: items.map(() => ({ status: 'saved', entry: 1 })) };
+    });
+    response.writeHead(200, { 'content-type': 'application/json' });
+    response.end(JSON.stringify({ time: new Date(shared().clock.now() + hour).toISOString(), saves }));
+    return true;
+  };
+  server.fault('/v1/saves', ahead, ahead, ahead, ahead);
+  const savesOf = async (ms: number): Promise<number> => {
+    const before = server.paths('/v1/saves').length;
+    const sentAt = new Date(shared().clock.now() + ms).toISOString();
+    expect(await play(handler, callOf('w', { call: { sentAt } }))).toMatchObject({ type: 'completed' });
+    return server.paths('/v1/saves').length - before;
+  };
+  // C4: the first answer shows the server's clock; a call that binds first saves twice.
+  expect([await savesOf(0), await savesOf(hour), await savesOf(hour - 60_000)]).toEqual([1, 1, 2]);
+  shared().offsets.clear();
+});
+
+// Rule H5.
 test('all pages are read before a body runs, and a failed page is tried again', async () => {
   const w = nelkap.workflow('w', async () => [
     await nelkap.step.run('a', () => 0),
@@ -294,6 +328,7 @@ test('all pages are read before a body runs, and a failed page is tried again', 
   });
 });
 
+// Rule H5.
 test('a page that never comes is a cut', async () => {
   const w = nelkap.workflow('w', () => nelkap.step.run('a', () => 1));
   const message = callOf('w', { steps: { entries: [], next: 0 } });
@@ -333,6 +368,7 @@ function deferred(): { promise: Promise<void>; resolve: () => void } {
   return { promise, resolve: () => resolve() };
 }
 
+// Rule S1.
 test('two steps of one name are told apart, or the run stops', async () => {
   const orderly = nelkap.workflow('orderly', () =>
     Promise.all(
@@ -383,6 +419,7 @@ test('steps outside a workflow, and steps in steps, say what to do', async () =>
   expect((await play(nelkap.handler({ workflows: [w] }), callOf('w'))).output).toMatch(/can't hold steps/);
 });
 
+// Rule K2.
 test('runs in one process keep their own context through timers and emitters', async () => {
   const w = nelkap.workflow('w', async (n: number, context) => {
     const emitter = new EventEmitter();
@@ -401,6 +438,7 @@ test('runs in one process keep their own context through timers and emitters', a
   );
 });
 
+// Rule S7.
 test('cut anywhere, a history leads to the same end, and only what was not saved runs', async () => {
   const bodies: string[] = [];
   const act = <T>(name: string, value: T): Promise<T> =>
@@ -476,6 +514,7 @@ test('options that there are not are refused, by whatever calls', async () => {
   expect(answer.output).toMatch(/option 'check'/);
 });
 
+// Rule K2.
 test('a step that took too long sends nothing more', async () => {
   const late = vi.fn();
   let go: (() => void) | undefined;

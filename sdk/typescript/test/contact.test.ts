@@ -24,6 +24,7 @@ function named(): string[][] {
   return server.paths('/v1/heartbeats').map((seen) => seen.body.calls.map((each: any) => each.call));
 }
 
+// Rule C7.
 test('a short call is never named, and opens no poll', async () => {
   const { clock } = shared();
   // However slow the machine, no time passes.
@@ -35,6 +36,7 @@ test('a short call is never named, and opens no poll', async () => {
   expect(shared().destinations.size).toBe(0);
 });
 
+// Rule C7.
 test('a call that lasts is named, with others that come later', async () => {
   const { handler, finish, started } = held();
   const first = callOf('w');
@@ -60,6 +62,7 @@ test('polls that fail are repeated', async () => {
   expect(await answer).toMatchObject({ type: 'completed' });
 });
 
+// Rule C1.
 test('the question whether a call is still played is answered by the next poll', async () => {
   const { handler, finish, started } = held();
   const message = callOf('w');
@@ -130,6 +133,7 @@ test.each(['superseded', 'ended'])('a call that was told %s is named no more', a
   expect(await answers[1]).toMatchObject({ type: 'completed' });
 });
 
+// Rule C7.
 test('two copies of the SDK in one process share its id, saver and poll', async () => {
   vi.resetModules();
   const copy = await import('../src/index.js');
@@ -169,6 +173,7 @@ test('many runs at once share requests, and one bad run harms no other', async (
   expect(server.paths('/v1/saves').length).toBeLessThan(20);
 });
 
+// Rule N3.
 test('a refused request is taken apart, until the bad save stands alone', async () => {
   const w = nelkap.workflow('w', (n: number) => nelkap.step.run('a', () => n));
   const handler = nelkap.handler({ workflows: [w] });
@@ -227,12 +232,14 @@ test('silence is counted from the first save that was swallowed', async () => {
   expect(answer.saves).toBeGreaterThan(1);
 });
 
+// Rule C11.
 // Else a result that is ready before the lease ends would be lost with it.
 test('silence during a long body counts', async () => {
   const answer = await playAway(refuses, {}, 270_000);
   expect(answer).toMatchObject({ ...carried, tookMs: 270_000, saves: 1 });
 });
 
+// Rule C10.
 test('an end that is told later is sent again', async () => {
   const w = nelkap.workflow('w', () => nelkap.step.run('a', () => 1));
   server.fault('/v1/saves', ...Array.from({ length: 60 }, () => faults.closed));

@@ -54,6 +54,7 @@ test('near the time limit a call yields after its step', async () => {
   expect(answer).not.toHaveProperty('stopping');
 });
 
+// Rule C8.
 test('when the connection is gone the end comes through the API', async () => {
   let finish: ((value: number) => void) | undefined;
   const w = nelkap.workflow('w', () =>
@@ -78,6 +79,7 @@ test('when the connection is gone the end comes through the API', async () => {
   await app.close();
 });
 
+// Rule H6.
 test('losers of a race are aborted, and given up after their allowance', async () => {
   const aborted = vi.fn();
   const w = nelkap.workflow('w', () =>

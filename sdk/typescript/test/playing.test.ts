@@ -65,6 +65,7 @@ test('a pause that ends while a sibling runs starts the next attempt in this cal
   ]);
 });
 
+// Rule S6.
 test('an attempt that is replaced can not settle its step any more', () => {
   const played = new Played();
   played.ask('a', 'b');
@@ -76,6 +77,7 @@ test('an attempt that is replaced can not settle its step any more', () => {
   expect(done(played.returned(0, 2))).toEqual(['save']);
 });
 
+// Rules W9, H1.
 test('entries are released one at a time, in the history order', () => {
   const entries = ['b', 'c', 'a'].map((name, at) => ({
     entry: at + 1,
@@ -91,6 +93,7 @@ test('entries are released one at a time, in the history order', () => {
   expect(played.rest()).toEqual([]);
 });
 
+// Rule H1.
 test('what a save brings along is released before what it saved', () => {
   const played = new Played();
   played.ask('a', 'b');
@@ -119,6 +122,7 @@ test('a big item travels alone, and the items of one call keep their order', () 
   expect(sizes).toEqual([1, 1, 2]);
 });
 
+// Rule C3.
 test('a save that was not accepted comes again unchanged', () => {
   const played = new Played();
   played.ask('a');
@@ -132,6 +136,7 @@ test('a save that was not accepted comes again unchanged', () => {
   expect(played.playing.nextSave()).toBe(first);
 });
 
+// Rule H6.
 test('losers of a race are aborted, and given up after their allowance', () => {
   const played = new Played();
   played.ask('a', 'b');
@@ -146,6 +151,7 @@ test('losers of a race are aborted, and given up after their allowance', () => {
   expect(answerOf(played.apply({ on: 'allowance over' }))).toMatchObject({ type: 'completed', output: 1 });
 });
 
+// Rule H7.
 test('a loser that stops in time ends the call at once, and what it threw is no failure', () => {
   const played = new Played();
   played.ask('a', 'b');
@@ -162,6 +168,7 @@ test('a loser that stops in time ends the call at once, and what it threw is no 
   ).toMatchObject({ type: 'completed' });
 });
 
+// Rule H6.
 test('code that throws and is tried again waits for its bodies, and aborts none', () => {
   const played = new Played();
   played.ask('a');
@@ -175,6 +182,7 @@ test('code that throws and is tried again waits for its bodies, and aborts none'
   });
 });
 
+// Rule Z1.
 test('no body starts after the run began to end', () => {
   const played = new Played();
   played.ask('a');
@@ -210,6 +218,7 @@ test('a step that the server cut off for good comes as its entry', () => {
   });
 });
 
+// Rule W2.
 test.each(['superseded', 'ended'] as const)('%s in a heartbeat stops the playing', (status) => {
   const played = new Played();
   played.ask('a');
@@ -219,6 +228,7 @@ test.each(['superseded', 'ended'] as const)('%s in a heartbeat stops the playing
   expect(played.playing.nextSave()).toBeNull();
 });
 
+// Rule C12.
 test('with time running out a call yields after an entry, never before one', () => {
   const played = new Played();
   played.ask('a');
@@ -247,6 +257,7 @@ test('a stop is said in no other answer', () => {
   expect(answerOf(played.rest())).toEqual({ type: 'completed', output: 1, nonce: 'n', manifest: 'm' });
 });
 
+// Rule C10.
 test('an answer that is lost comes through the API', () => {
   const played = new Played();
   played.apply({ on: 'completed', output: undefined });
@@ -256,6 +267,7 @@ test('an answer that is lost comes through the API', () => {
   expect(done(played.apply({ on: 'delivered' }))).toEqual(['over']);
 });
 
+// Rules S3, S7.
 test.each([
   [
     'a step saved as another kind',
@@ -287,4 +299,30 @@ test('a save that breaks a rule fails the run with what the server says', () => 
     retriable: false,
     error: { message: expect.stringContaining('no such kind') },
   });
+});
+
+test('a call whose connection is closed already binds before its code plays', () => {
+  const message = wholeCall({ call: { id: 'c', token: 't' } }, 'w');
+  const playing = new Playing(message, { nonce: 'n', manifest: 'm', retries: 4 });
+  // C4: it may be played elsewhere by now.
+  expect(done(playing.apply({ on: 'start', late: false, connected: false }))).toEqual(['save']);
+  expect(playing.nextSave()?.items).toEqual([]);
+  const outcome = { status: 'accepted', items: [], entries: [], ending: null } as const;
+  expect(done(playing.apply({ on: 'saved', outcome } as never))).toEqual(['play', 'rest']);
+});
+
+test('a function that ends when its time runs out completes', () => {
+  for (const when of ['before the step', 'before the save', 'after it']) {
+    const played = new Played();
+    const hurry = (now: string): unknown => now === when && played.apply({ on: 'hurry', why: 'time' });
+    played.ask('last');
+    played.rest();
+    hurry('before the step');
+    played.returned(0);
+    hurry('before the save');
+    played.save([{ status: 'saved', entry: 1 }]);
+    hurry('after it');
+    const effects = [...played.apply({ on: 'completed', output: one }), ...played.rest()];
+    expect(answerOf(effects), when).toMatchObject({ type: 'completed', output: 1 });
+  }
 });

@@ -24,6 +24,7 @@ test('run starts a run of the workflow in its app, with an id of its own', async
   });
 });
 
+// Rule K6.
 test('a lost answer finds the same run: the id is drawn before the first try', async () => {
   const w = nelkap.workflow('w', async () => {});
   server.fault('/v1/runs', faults.halfAnswer, faults.status(503), faults.status(429), faults.closed);
@@ -115,6 +116,7 @@ test('a payload that JSON can not hold is refused before anything is sent', asyn
   expect(server.seen).toEqual([]);
 });
 
+// Rule K1.
 test('in a step, sends carry their call and their place', async () => {
   const child = nelkap.workflow('child', async () => {});
   const w = nelkap.workflow('w', () =>
@@ -148,6 +150,7 @@ test('in a step, sends carry their call and their place', async () => {
   expect(log.warn).not.toHaveBeenCalled();
 });
 
+// Rule K1.
 test('two unkeyed sends of one name at once fail the step, even where it catches', async () => {
   const w = nelkap.workflow('w', () =>
     nelkap.step.run('send', () =>
@@ -203,6 +206,7 @@ test('outside steps a send acts every time and says so once, with its place', as
   );
 });
 
+// Rule K2.
 test('a send after its step ended acts as outside, with a warning', async () => {
   let bound: Nelkap | undefined;
   const w = nelkap.workflow('w', async () => {

@@ -120,6 +120,20 @@ test('a chain of causes that meets itself is cut', () => {
   expect(depth).toBe(8);
 });
 
+test('an error of several keeps the first of them as its cause', async () => {
+  const failed = await Promise.any([
+    Promise.reject(new TypeError('a')),
+    Promise.reject(new Error('b')),
+  ]).catch((error: unknown) => error);
+  expect(encodeError(failed).decode()).toMatchObject({
+    name: 'AggregateError',
+    cause: { name: 'TypeError', message: 'a' },
+  });
+  expect(encodeError(new AggregateError([])).decode()).not.toHaveProperty('cause');
+  const own = new AggregateError([new Error('first')], 'x', { cause: new Error('why') });
+  expect(encodeError(own).decode()).toMatchObject({ cause: { message: 'why' } });
+});
+
 const hostile = new Proxy(
   {},
   {

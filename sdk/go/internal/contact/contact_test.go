@@ -147,6 +147,7 @@ func TestRequestsStayBelowTheirSize(t *testing.T) {
 	})
 }
 
+// Rule N3.
 func TestSaveThatCanNotBeSentDoesNotHoldUpTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{delay: time.Second, refuse: "poison"}

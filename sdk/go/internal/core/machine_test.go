@@ -112,6 +112,7 @@ func TestBranchHasOneStepOpen(t *testing.T) {
 	}
 }
 
+// Rule S3.
 func TestRunHasAtMostSoManySteps(t *testing.T) {
 	b := playing(t, wire.Call{
 		Limits: wire.Limits{Steps: 1}, Steps: wire.Steps{Entries: []wire.Entry{{Entry: 1, Kind: "run", Name: "a", Number: 1, Status: "completed"}}},
@@ -125,6 +126,7 @@ func TestRunHasAtMostSoManySteps(t *testing.T) {
 	b.want()
 }
 
+// Rule S7.
 func TestSavedStepOfAnotherKindStopsTheRun(t *testing.T) {
 	b := playing(t, wire.Call{
 		Steps: wire.Steps{Entries: []wire.Entry{{Entry: 1, Kind: "sleep", Name: "a", Number: 1, Status: "completed"}}},
@@ -173,6 +175,7 @@ func TestFunctionThatDoesNotWaitForItsStep(t *testing.T) {
 	}
 }
 
+// Rule C12.
 func TestStoppingFinishesTheBodyAndYields(t *testing.T) {
 	b := playing(t, wire.Call{}, Config{})
 	b.ask("a")
@@ -186,6 +189,7 @@ func TestStoppingFinishesTheBodyAndYields(t *testing.T) {
 	b.want("unwind", "answer yielded", "forget")
 }
 
+// Rule C12.
 func TestTimeLimitYieldsOnlyAfterProgress(t *testing.T) {
 	b := playing(t, wire.Call{}, Config{YieldAt: start.Add(time.Second)})
 	b.now = start.Add(2 * time.Second)
@@ -211,6 +215,7 @@ func TestRefusedTwiceFailsTheRun(t *testing.T) {
 	b.want("unwind", "answer failed", "forget")
 }
 
+// Rule Z1.
 func TestStartThatIsRefusedBecauseTheRunEndsDoesNotHappen(t *testing.T) {
 	b := playing(t, wire.Call{Call: wire.CallInfo{Cuts: 1}}, Config{})
 	b.ask("a")
@@ -221,6 +226,7 @@ func TestStartThatIsRefusedBecauseTheRunEndsDoesNotHappen(t *testing.T) {
 	b.want("abort", "unwind", "answer yielded", "forget")
 }
 
+// Rule Z1.
 func TestEndingWaitsForTheCodeToRest(t *testing.T) {
 	b := playing(t, wire.Call{}, Config{})
 	b.want("code")
@@ -242,6 +248,7 @@ func TestSupersededWaitsForItsBodiesAndThenSaysThatItStopped(t *testing.T) {
 	b.want("answer over", "unwind")
 }
 
+// Rule C10.
 func TestAnswerWithUnsavedResultsIsAlsoDeliveredThroughTheAPI(t *testing.T) {
 	b := playing(t, wire.Call{}, Config{})
 	b.ask("a")
@@ -266,6 +273,7 @@ func TestAnswerWithUnsavedResultsIsAlsoDeliveredThroughTheAPI(t *testing.T) {
 }
 
 // A lease of 5 s leaves 3.33 s for tries, counted from the first one's sending: what is swallowed is known to have failed only later.
+// Rule C11.
 func TestSilenceIsCountedFromTheFirstTryThatFailed(t *testing.T) {
 	b := playing(t, wire.Call{Call: wire.CallInfo{LeaseMs: 5_000, HeartbeatMs: 1_665}}, Config{})
 	b.ask("a")
@@ -283,6 +291,7 @@ func TestSilenceIsCountedFromTheFirstTryThatFailed(t *testing.T) {
 	b.want("unwind", "answer yielded")
 }
 
+// Rule C11.
 func TestOnlyWhatCanNotBeAcceptedIsKept(t *testing.T) {
 	b := playing(t, wire.Call{}, Config{})
 	b.ask("a")
@@ -308,6 +317,7 @@ func TestOnlyWhatCanNotBeAcceptedIsKept(t *testing.T) {
 	}
 }
 
+// Rule C1.
 func TestPausesBetweenTriesGrowToHalfAHeartbeat(t *testing.T) {
 	b := playing(t, wire.Call{}, Config{})
 	b.m.Closed(b.now)
@@ -345,6 +355,7 @@ func TestLateOutcomesAndEndsChangeNothing(t *testing.T) {
 	b.want()
 }
 
+// Rule H5.
 func TestPageThatLeadsToItselfIsACut(t *testing.T) {
 	zero := int64(0)
 	b := playing(t, wire.Call{Steps: wire.Steps{Next: &zero}}, Config{})

@@ -6,6 +6,7 @@ import (
 	"github.com/nelkap/nelkap/sdk/go/internal/wire"
 )
 
+// Rule W9.
 func TestSavedEntriesAreShownInTheOrderOfTheHistoryWhateverIsAskedFirst(t *testing.T) {
 	b := playing(t, wire.Call{Steps: wire.Steps{Entries: []wire.Entry{
 		{Entry: 1, Kind: "run", Name: "late", Number: 1, Status: "completed"}, {Entry: 2, Kind: "run", Name: "early", Number: 1, Status: "completed"},

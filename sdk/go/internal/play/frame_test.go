@@ -3,6 +3,7 @@ package play
 import "testing"
 
 // The keys were made by JavaScript: "nelkap_" and the first half of the SHA-256 of JSON.stringify([root, restart, name, number]).
+// Rule S8.
 func TestIdempotencyKeysAreThoseOfTheTypeScriptSDK(t *testing.T) {
 	for _, c := range []struct {
 		root    string

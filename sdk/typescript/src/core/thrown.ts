@@ -37,7 +37,7 @@ function describe(thrown: unknown, seen: Set<unknown>): WireError {
   if (!isError(thrown)) return { name: 'Error', message: cut(textOf(thrown), PART_LENGTH_MAX) };
   seen.add(thrown);
   const stack = tryRead(thrown, 'stack');
-  const cause = tryRead(thrown, 'cause');
+  const cause = causeOf(thrown);
   const fields = fieldsOf(thrown);
   return {
     name: cut(asText(tryRead(thrown, 'name'), 'Error'), 256),
@@ -48,6 +48,17 @@ function describe(thrown: unknown, seen: Set<unknown>): WireError {
       seen.size < CAUSES_MAX && { cause: describe(cause, seen) }),
     ...(fields !== undefined && { fields }),
   };
+}
+
+/** The error below an error; below one of several, such as that of Promise.any, the first of them (F2). */
+function causeOf(error: Error): unknown {
+  const cause = tryRead(error, 'cause');
+  if (cause !== undefined) return cause;
+  try {
+    return error instanceof AggregateError ? (error.errors as unknown[])[0] : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 function isError(thrown: unknown): thrown is Error {

@@ -1,0 +1,237 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nelkap/nelkap/e2e/history"
+	"github.com/nelkap/nelkap/internal/apitype"
+)
+
+const (
+	clientsPerApp = 4
+	// firstClient is the number of the first client's stream of chance; the processes have the first ones.
+	firstClient = 1_000
+	// endWithin is when every run must have ended once the faults are over: a lease, the pauses of an app that could not be used (a
+	// minute at most), and the half minute that a cancelled run grants bodies that were in flight (Z1).
+	endWithin = 2 * time.Minute
+	// chaosBeat is how often the processes are looked at.
+	chaosBeat = 5 * time.Millisecond
+	// progressEvery is how often the long form says how far it is.
+	progressEvery = 30 * time.Second
+)
+
+// chaos is a world in which every process is killed and frozen while clients work, and the record of it.
+type chaos struct {
+	*world
+	seed    uint64
+	kills   int // that are asked for
+	say     func(format string, args ...any)
+	begun   time.Time
+	victims []*victim
+	history *history.History
+	caller  caller
+	asked   *asked
+	keys    atomic.Int64
+	events  atomic.Int64
+	counts  struct{ started, found, replays, emits, hooks, reads, cancels atomic.Int64 }
+	lasted  time.Duration // of the faults
+	settled time.Duration // from the last fault to the last run's end
+	judged  *judge
+	verdict history.Verdict
+	pids    map[int]bool // processes of apps that have run a body
+	looked  int          // marks that were looked at for pids
+
+	mu         sync.Mutex
+	violations []string // guarded by mu
+}
+
+func (c *chaos) violate(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.violations = append(c.violations, fmt.Sprintf(format, args...))
+}
+
+func newChaos(t *testing.T, seed uint64, kills int, say func(string, ...any)) *chaos {
+	t.Helper()
+	c := &chaos{world: newWorld(t), seed: seed, kills: kills, say: say, history: history.New(), asked: newAsked(), pids: map[int]bool{}}
+	flags := []string{"--lease", shortLease.String()}
+	for _, language := range languages {
+		addr := freeAddress(t)
+		c.app(language, addr, keyed(oldKey, "")...).start()
+		flags = append(flags, "--app", appURL(addr))
+	}
+	c.serve(oldKey, flags...).start()
+	for _, language := range languages {
+		c.ready(language)
+	}
+	transport := &http.Transport{MaxIdleConnsPerHost: len(languages) * clientsPerApp}
+	t.Cleanup(transport.CloseIdleConnections)
+	c.caller.url, c.caller.key, c.caller.http = c.url, c.key, &http.Client{Transport: transport}
+	server := newVictim(c.server, c.stream(0), serverUpMax, deck(18, 3, 1))
+	server.quiet = true
+	c.victims = append(c.victims, server)
+	for i, language := range languages {
+		app := newVictim(c.apps[language], c.stream(1+i), chaosAppUpMax, deck(4, 1, 1))
+		app.atWork = c.hasRunBody
+		c.victims = append(c.victims, app)
+	}
+	return c
+}
+
+// stream is one of the streams of chance that the seed gives.
+func (c *chaos) stream(number int) *rand.Rand { return rand.New(rand.NewPCG(c.seed, uint64(number))) }
+
+// hasRunBody tells whether a process has run a body.
+func (c *chaos) hasRunBody(pid int) bool {
+	marks := c.marks()
+	for _, m := range marks[c.looked:] {
+		c.pids[m.PID] = true
+	}
+	c.looked = len(marks)
+	return c.pids[pid]
+}
+
+// killed is how many processes were killed.
+func (c *chaos) killed() (n int) {
+	for _, v := range c.victims {
+		n += v.counts[killed]
+	}
+	return n
+}
+
+// injected tells that each fault was injected into each process, as far as so few kills are expected to.
+func (c *chaos) injected() bool {
+	return !slices.ContainsFunc(c.victims, func(v *victim) bool { return !v.complete() })
+}
+
+// strike kills and freezes until it is enough.
+func (c *chaos) strike() {
+	beat := time.NewTicker(chaosBeat)
+	defer beat.Stop()
+	spoken := time.Now()
+	for c.killed() < c.kills || !c.injected() {
+		select {
+		case <-beat.C:
+		case <-c.t.Context().Done():
+			return
+		}
+		for _, v := range c.victims {
+			v.advance(c.t)
+		}
+		if time.Since(spoken) > progressEvery {
+			spoken = time.Now()
+			c.say("%v, seed %d: %d of %d kills, %d runs started, %d reads, %d violations", time.Since(c.begun).Round(time.Second), c.seed,
+				c.killed(), c.kills, c.counts.started.Load(), c.counts.reads.Load(), c.violated())
+		}
+	}
+	for _, v := range c.victims {
+		v.rest(c.t)
+	}
+}
+
+func (c *chaos) violated() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.violations)
+}
+
+// play has the faults and the clients' work happen, and judges.
+func (c *chaos) play() {
+	stop, clients := make(chan struct{}), sync.WaitGroup{}
+	c.begun = time.Now()
+	for i := range len(languages) * clientsPerApp {
+		l := &loader{chaos: c, app: languages[i%len(languages)], random: c.stream(firstClient + i)}
+		clients.Go(func() { l.work(stop) })
+	}
+	c.strike()
+	c.lasted = time.Since(c.begun)
+	close(stop)
+	clients.Wait()
+	calm := time.Now()
+	runs := c.allRuns()
+	c.settled = time.Since(calm)
+	c.judged = c.judge(runs)
+	c.verdict = c.history.Check()
+	for _, violation := range c.verdict.Violations {
+		c.violate("%s", violation)
+	}
+	for _, v := range c.victims {
+		if !v.complete() {
+			c.violate("a kind of fault was never injected into %s: %v", v.process.name, v.counts)
+		}
+	}
+}
+
+// allRuns waits until every run has ended, and gives them all. A run may start others until it has ended, so the list is read again
+// until it shows no run under way. One that does not end in time is a violation.
+func (c *chaos) allRuns() map[string]apitype.Run {
+	deadline := time.Now().Add(endWithin)
+	for {
+		runs, under := c.listRuns()
+		if len(under) == 0 {
+			return runs
+		}
+		for _, run := range under {
+			if c.lastOf(run, deadline).EndedAt == nil {
+				return runs
+			}
+		}
+	}
+}
+
+// listRuns reads the whole list, and says which runs are under way.
+func (c *chaos) listRuns() (runs map[string]apitype.Run, under []apitype.Run) {
+	runs = map[string]apitype.Run{}
+	path := "/v1/runs?limit=100"
+	for {
+		var h heard
+		eventually(c.t, within, "the list of runs", func() bool {
+			h = c.try(http.MethodGet, path, nil)
+			return h.status != 0
+		})
+		list, ok := read[apitype.List[apitype.Run]](c, h, "the list of runs")
+		if !ok {
+			return runs, nil
+		}
+		for _, run := range list.Data {
+			c.saw(h.span, run)
+			runs[run.ID] = run
+			if run.EndedAt == nil {
+				under = append(under, run)
+			}
+		}
+		if list.NextCursor == nil {
+			return runs, under
+		}
+		path = "/v1/runs?limit=100&cursor=" + *list.NextCursor
+	}
+}
+
+// lastOf waits for a run's end.
+func (c *chaos) lastOf(run apitype.Run, deadline time.Time) apitype.Run {
+	for run.EndedAt == nil {
+		if time.Now().After(deadline) {
+			c.violate("run %s has not ended %v after the faults: %s\nThe server's log has of it:\n%s\nIts app's log has of it:\n%s",
+				run.ID, endWithin, asJSON(c.t, run), c.server.linesWith(run.ID), c.apps[run.App].linesWith(run.ID))
+			return run
+		}
+		h := c.try(http.MethodGet, fmt.Sprintf("/v1/runs/%s?waitMs=%d", run.ID, waitEndMs), nil)
+		if h.status == 0 {
+			continue
+		}
+		shown, ok := read[apitype.Run](c, h, run.ID)
+		if !ok {
+			return run
+		}
+		c.saw(h.span, shown)
+		run = shown
+	}
+	return run
+}

@@ -1,0 +1,44 @@
+package engine
+
+import "time"
+
+// A process that stood still (stopped, swapped out, its machine asleep) could hear nobody, while its timers went on: when it goes on
+// they all fire before it has read what was sent meanwhile. Such a time counts against no call (C2).
+const (
+	pulseEvery = time.Second
+	// stillMin is how late a pulse must be. A busy machine is late by less; a shorter standstill leaves room in every question (C1).
+	stillMin = time.Second
+)
+
+// runPulse notices when the process stood still.
+func (e *Engine) runPulse() {
+	for {
+		pause(e.ctx, pulseEvery)
+		if e.ctx.Err() != nil {
+			return
+		}
+		e.mu.Lock()
+		e.awake()
+		e.mu.Unlock()
+	}
+}
+
+// awake takes a standstill, if there was one, out of every lease, and asks anew what was asked before it. Whoever is about to find a
+// call cut asks it first: a timer may fire before the pulse. Engine.mu is held.
+func (e *Engine) awake() {
+	now := time.Now()
+	still := now.Sub(e.pulse) - pulseEvery
+	e.pulse = now
+	if still < stillMin {
+		return
+	}
+	for _, l := range e.live {
+		if l.heard = l.heard.Add(still); l.heard.After(now) {
+			l.heard = now
+		}
+		if l.question != nil {
+			e.ask(l, l.wait)
+		}
+	}
+	e.log.Warn("this process stood still; calls are given that time", "for", still.Round(time.Millisecond))
+}

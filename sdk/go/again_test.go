@@ -1,0 +1,129 @@
+package nelkap_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	nelkap "github.com/nelkap/nelkap/sdk/go"
+	"github.com/nelkap/nelkap/sdk/go/internal/wire"
+	"github.com/nelkap/nelkap/sdk/go/step"
+)
+
+// The time limit leaves a fifth of itself for what is still to be saved: with 10 s no body starts after 8 s. A function whose last
+// step ends then has nothing more to start, and its end is its end.
+func TestAFunctionThatEndsAtTheTimeLimitCompletes(t *testing.T) {
+	for _, beside := range []time.Duration{-10 * time.Millisecond, 0, 10 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(t, nelkap.Options{MaxDuration: 10 * time.Second})
+			nelkap.NewWorkflow(s.app, "w", func(ctx context.Context, _ nelkap.None) (string, error) {
+				err := step.Do(ctx, "last", func(context.Context) error { time.Sleep(8*time.Second + beside); return nil })
+				return "the end", err
+			})
+			if a := s.call("w", nil); a.Type != "completed" || string(a.Output) != `"the end"` {
+				t.Errorf("%v beside the limit: answer %+v", beside, a)
+			}
+		})
+	}
+}
+
+func TestAWorkflowMayReturnAnythingThatJSONHolds(t *testing.T) {
+	for _, value := range []string{`{}`, `[]`, `null`, `false`, `0`, `""`, `"` + strings.Repeat("x", 1<<20) + `"`} {
+		synctest.Test(t, func(t *testing.T) {
+			var log strings.Builder
+			s := newServer(t, nelkap.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			nelkap.NewWorkflow(s.app, "w", func(ctx context.Context, _ nelkap.None) (json.RawMessage, error) {
+				return step.Run(ctx, "a", constant(json.RawMessage(value)))
+			})
+			for _, pass := range []string{"first", "second"} { // the second finds the step saved
+				if a := s.call("w", nil); a.Type != "completed" || string(a.Output) != value {
+					t.Errorf("%s pass of %.20s: answer %.200s", pass, value, fmt.Sprintf("%+v", a))
+				}
+			}
+			if log.Len() > 0 {
+				t.Errorf("%.20s is logged: %s", value, log.String())
+			}
+		})
+	}
+}
+
+// A step after a failure cleans up once, in whichever call, and the run fails with what was thrown first.
+func TestAStepAfterAFailureCleansUpOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, nelkap.Options{})
+		released := 0
+		nelkap.NewWorkflow(s.app, "w", nelkap.NoResult(func(ctx context.Context, _ nelkap.None) error {
+			err := step.Do(ctx, "charge", func(context.Context) error { return nelkap.NonRetriable(fmt.Errorf("no money")) })
+			if err == nil {
+				return nil
+			}
+			if undone := step.Do(ctx, "release", func(context.Context) error { released++; return nil }); undone != nil {
+				return undone
+			}
+			return err
+		}))
+		for length := range 3 { // nothing is saved, the failure is, both are
+			s.entries = s.entries[:min(length, len(s.entries))]
+			if a := s.call("w", nil); a.Type != "failed" || a.Retriable || a.Error.Message != "no money" {
+				t.Errorf("after %d entries: answer %+v %+v", length, a, a.Error)
+			}
+		}
+		if released != 2 {
+			t.Errorf("released %d times, want once in each call that did not find it saved", released)
+		}
+	})
+}
+
+// S7: a new version that puts a step before a saved one runs the new step alone.
+func TestAStepThatANewVersionPutsFirstRunsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, nelkap.Options{})
+		s.entries = []wire.Entry{{Entry: 1, Kind: "run", Name: "a", Number: 1, Status: "completed", Output: json.RawMessage(`"old"`)}}
+		nelkap.NewWorkflow(s.app, "w", func(ctx context.Context, _ nelkap.None) ([]string, error) {
+			x, err := step.Run(ctx, "x", constant("x"))
+			if err != nil {
+				return nil, err
+			}
+			a, err := step.Run(ctx, "a", constant("new"))
+			return []string{x, a}, err
+		})
+		if a := s.call("w", nil); string(a.Output) != `["x","old"]` {
+			t.Errorf("answer %+v", a)
+		}
+		if diff := cmp.Diff([]string{"completed x 1/1"}, s.savedNames()); diff != "" {
+			t.Errorf("saved (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestCausesAreKept(t *testing.T) {
+	deep := fmt.Errorf("three: %w", fmt.Errorf("two: %w", errors.New("one")))
+	for _, c := range []struct {
+		thrown error
+		want   []string // the messages, from the outside in
+	}{
+		{deep, []string{"three: two: one", "two: one", "one"}},
+		{errors.Join(errors.New("first"), errors.New("second")), []string{"first\nsecond", "first"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(t, nelkap.Options{})
+			nelkap.NewWorkflow(s.app, "w", nelkap.NoResult(func(context.Context, nelkap.None) error { return c.thrown }))
+			a := s.call("w", nil)
+			var got []string
+			for e := a.Error; e != nil; e = e.Cause {
+				got = append(got, e.Message)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
