@@ -205,21 +205,19 @@ func TestASignalStopsAServerGracefully(t *testing.T) {
 		t.Run(signal.String(), func(t *testing.T) {
 			p := launch(t, production, "serve", "--memory", "--addr", "127.0.0.1:0", "--app", serveShop(t))
 			p.wait("app ready")
-			later, err := p.client.StartRun(t.Context(), client.StartRun{Workflow: "later"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			run := p.hold("GET /v1/runs/" + later.ID + "?waitMs=30000")
+			start := `{"workflow":"later"}`
+			run := p.hold("POST /v1/runs?waitMs=30000", start, len(start))
 			var slow <-chan string
 			if signal == syscall.SIGTERM {
-				slow = p.hold("POST /v1/runs")
+				slow = p.hold("POST /v1/runs", start, 1000)
 			}
+			p.started("later")
 			begun := time.Now()
 			p.signal(signal)
 			if code := p.exit(); code != 0 {
 				t.Errorf("exit code %d:\n%s", code, p.said())
 			}
-			if answer := <-run; !strings.Contains(answer, "200 OK") || !strings.Contains(answer, later.ID) {
+			if answer := <-run; !strings.Contains(answer, "201 Created") || !strings.Contains(answer, `"workflow":"later"`) {
 				t.Errorf("who waited was answered %q", answer)
 			}
 			if slow != nil {
@@ -235,34 +233,48 @@ func TestASignalStopsAServerGracefully(t *testing.T) {
 	}
 }
 
-// hold opens a request whose answer is waited for: of a POST, with a body that never comes whole. The answer comes on the channel.
-func (p *process) hold(what string) <-chan string {
+// hold opens a request whose answer is waited for, with the beginning of a body of so many bytes. It returns once the server reads the
+// body: one that it had not read yet would be dropped as the server stops. The answer comes on the channel.
+func (p *process) hold(what, body string, length int) <-chan string {
 	p.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	p.t.Cleanup(func() { conn.Close() })
-	extra := ""
-	if strings.HasPrefix(what, "POST") {
-		extra = "Content-Type: application/json\r\nContent-Length: 1000\r\n"
+	fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n",
+		what, apiKey, length)
+	answered := bufio.NewReader(conn)
+	if line, err := answered.ReadString('\n'); err != nil || !strings.Contains(line, "100 Continue") {
+		p.t.Fatalf("%q, %v", line, err)
 	}
-	fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nConnection: close\r\n%s\r\n", what, apiKey, extra)
-	// A request that is answered after this one was accepted after it too.
-	if _, err := p.client.Ready(p.t.Context()); err != nil {
-		p.t.Fatal(err)
-	}
+	io.WriteString(conn, body)
 	answer := make(chan string, 1)
 	go func() {
-		text, _ := io.ReadAll(conn)
+		text, _ := io.ReadAll(answered)
 		answer <- string(text)
 	}()
 	return answer
 }
 
+// started waits until a run of a workflow is there.
+func (p *process) started(workflow string) {
+	p.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+		runs, err := p.client.Runs(p.t.Context(), client.RunQuery{Workflow: workflow})
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if len(runs.Data) > 0 {
+			return
+		}
+	}
+	p.t.Fatalf("no run of %s:\n%s", workflow, p.said())
+}
+
 func TestASecondSignalEndsAServerAtOnce(t *testing.T) {
 	p := launch(t, production, "serve", "--memory", "--addr", "127.0.0.1:0")
-	p.hold("POST /v1/runs")
+	p.hold("POST /v1/runs", "{", 1000)
 	p.signal(syscall.SIGTERM)
 	p.wait("stopping")
 	begun := time.Now()
