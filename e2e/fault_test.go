@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -225,11 +226,17 @@ func (v *victim) complete() bool {
 	return v.counts[killed] > 0 && v.counts[frozen] > 0 && v.counts[frozenLong] > 0
 }
 
-// stoppedFor is how long a process stood still, in stops that were not over before one instant and began before another.
+// stoppedFor is how long a process stood still before an instant, in stops after which it had not yet gone on for long: not for
+// unaware before from, nor between two of them.
 func (v *victim) stoppedFor(pid int, from, to time.Time) (sum time.Duration) {
-	for _, f := range v.faults {
-		if f.card != killed && f.pid == pid && f.to.After(from) && f.from.Before(to) {
-			sum += f.to.Sub(f.from)
+	awake := from.Add(-unaware)
+	for _, f := range slices.Backward(v.faults) {
+		if f.card == killed || f.pid != pid || !f.to.After(awake) || !f.from.Before(to) {
+			continue
+		}
+		sum += f.to.Sub(f.from)
+		if before := f.from.Add(-unaware); before.Before(awake) {
+			awake = before
 		}
 	}
 	return sum

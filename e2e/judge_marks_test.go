@@ -35,8 +35,12 @@ func TestWrongMarksAreFound(t *testing.T) {
 		"a body again in a process that was frozen for long":           {marks: []plan.Mark{body(0, 1, "one", 1), body(9, 1, "one", 1)}, faults: []fault{{frozenLong, 1, at(1), at(8)}}, cut: 1},
 		"a body again in a process that was frozen shortly":            {marks: []plan.Mark{body(0, 1, "one", 1), body(9, 1, "one", 1)}, faults: []fault{{frozen, 1, at(1), at(2)}}, wrong: 1},
 		"a body again in a process that had just been frozen for long": {marks: []plan.Mark{body(8.01, 1, "one", 1), body(8.03, 1, "one", 1)}, faults: []fault{{frozenLong, 1, at(1), at(8)}}, cut: 1},
-		"a body again in a process that was frozen long ago":           {marks: []plan.Mark{body(12, 1, "one", 1), body(12.1, 1, "one", 1)}, faults: []fault{{frozenLong, 1, at(1), at(8)}}, wrong: 1},
-		"a body again in a process that was frozen later":              {marks: []plan.Mark{body(0, 1, "one", 1), body(0.5, 1, "one", 1)}, faults: []fault{{frozenLong, 1, at(1), at(8)}}, wrong: 1},
+		"a body again in a process that was frozen once more before it could hear of it": {
+			marks:  []plan.Mark{body(9.31, 1, "one", 1), body(9.4, 1, "one", 1)},
+			faults: []fault{{frozenLong, 1, at(1), at(8)}, {frozen, 1, at(8.1), at(9.3)}}, cut: 1,
+		},
+		"a body again in a process that was frozen long ago": {marks: []plan.Mark{body(12, 1, "one", 1), body(12.1, 1, "one", 1)}, faults: []fault{{frozenLong, 1, at(1), at(8)}}, wrong: 1},
+		"a body again in a process that was frozen later":    {marks: []plan.Mark{body(0, 1, "one", 1), body(0.5, 1, "one", 1)}, faults: []fault{{frozenLong, 1, at(1), at(8)}}, wrong: 1},
 		"a saved step again": {
 			marks:  []plan.Mark{body(0, 1, "one", 1), body(0.5, 1, "two", 1), body(4, 2, "one", 1)},
 			faults: []fault{kill}, wrong: 2, cut: 1, // the marks' order, and the history of them

@@ -146,7 +146,7 @@ func (j *judge) repeats(run apitype.Run) {
 			}
 			continue
 		}
-		if silent := app.stoppedFor(m.PID, from.Add(-unaware), to.Add(skew)); silent >= cutMin {
+		if silent := app.stoppedFor(m.PID, from, to.Add(skew)); silent >= cutMin {
 			j.cutByFreeze++
 			continue
 		}
@@ -203,7 +203,7 @@ func (j *judge) end(run apitype.Run, p plan.Plan) {
 	}
 	for _, m := range j.byRun[run.ID] {
 		at := time.UnixMicro(int64(m.At * 1000))
-		if run.EndedAt != nil && at.Add(-skew).After(run.EndedAt.Time) && j.victimOf(run.App).stoppedFor(m.PID, at.Add(-unaware), at) < cutMin {
+		if run.EndedAt != nil && at.Add(-skew).After(run.EndedAt.Time) && j.victimOf(run.App).stoppedFor(m.PID, at, at) < cutMin {
 			j.violate("a body of step %q of %s began after the run had ended, at %v\n%s", m.Step, run.ID, run.EndedAt, j.logs(run))
 		}
 		if most, ok := attemptsMax[m.Step]; ok && m.Attempt > most {

@@ -16,12 +16,13 @@ func Pause(attempts int, jitter float64) time.Duration {
 	return Grow(attempts, First, Max, jitter)
 }
 
-// Grow is Pause with other bounds: first doubles with every attempt up to limit.
+// Grow is Pause with other bounds: first doubles with every attempt up to limit. It is whole milliseconds, as stores keep instants:
+// what is stored is due when it was said to be.
 func Grow(attempts int, first, limit time.Duration, jitter float64) time.Duration {
 	pause := first
 	for i := 1; i < attempts && pause < limit; i++ {
 		pause *= 2
 	}
 	pause = min(pause, limit)
-	return pause + time.Duration((jitter-0.5)*2*Jitter*float64(pause))
+	return (pause + time.Duration((jitter-0.5)*2*Jitter*float64(pause))).Round(time.Millisecond)
 }

@@ -155,17 +155,18 @@ func (w *world) deliver(t delivery) {
 	if !n.pass(t.dice.between(1, 20_000)) {
 		return
 	}
-	t.m.takenAt = time.Now()
-	w.trace.add(n.name, "takes "+t.m.id, "")
+	m := *t.m
+	m.takenAt = time.Now()
+	w.trace.add(n.name, "takes "+m.id, "")
 	ctx, cancel := t.x.arrive()
 	defer cancel()
 	a := newAnswer()
-	n.handler.ServeHTTP(a, t.m.request(context.WithValue(ctx, askerKey{}, t.m.id)))
+	n.handler.ServeHTTP(a, m.request(context.WithValue(ctx, askerKey{}, m.id)))
 	if !n.pass(t.dice.between(1, 20_000)) {
 		return
 	}
-	w.trace.add(n.name, "answers "+t.m.id, fmt.Sprint(a.status))
-	w.witness.answered(n, t.m, a)
+	w.trace.add(n.name, "answers "+m.id, fmt.Sprint(a.status))
+	w.witness.answered(n, &m, a)
 	if !t.answered {
 		return
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	nelkap "github.com/nelkap/nelkap/sdk/go"
 
@@ -87,7 +86,7 @@ func (p *playing) begins(s *stepPlan, attempt int) stepID {
 		t.broken("W1", "%s: attempt %d runs in call %s after attempt %d", id, attempt, p.call, p.ran[id])
 	}
 	p.ran[id] = attempt
-	if due := t.retries[retryOf{id, attempt - 1}]; t.world.latest().Add(time.Millisecond).Before(due) {
+	if due := t.retries[retryOf{id, attempt - 1}]; t.world.latest().Before(due) {
 		t.broken("W4", "%s: attempt %d begins %v early", id, attempt, due.Sub(t.world.latest()))
 	}
 	t.bodies[id]++
