@@ -62,7 +62,7 @@ type Error struct {
 // StartedRun is a run that was asked for.
 type StartedRun struct {
 	Run
-	Created        bool `json:"created" doc:"false: the key, or the id, had this run already"`
+	Created        bool `json:"created" doc:"false: the key had this run already; a try again with the same id answers as the first one did"`
 	PayloadDiffers bool `json:"payloadDiffers,omitzero" doc:"true: it was started with another payload"`
 }
 

@@ -308,6 +308,7 @@ func (e *Engine) name(ctx context.Context, processID string, f wire.Fence) (stri
 	if l := e.live[f.Call]; l != nil {
 		e.hear(l, processID)
 		e.answered(l) // its process polls: this is the poll
+		e.apps.heard(appID{l.run.Env, l.run.App}, "", e.now())
 	}
 	return "", nil
 }

@@ -18,7 +18,7 @@ func (e *Engine) answer(l *live, body []byte) {
 		e.mu.Lock()
 		run := l.run
 		e.mu.Unlock()
-		e.apps.noticeHash(appID{run.Env, run.App}, end.Manifest)
+		e.apps.heard(appID{run.Env, run.App}, end.Manifest, e.now())
 		f := wire.Fence{Call: l.callID, Token: run.Call.Token, Nonce: end.Nonce}
 		if out := e.endCall(context.WithoutCancel(e.ctx), f, end); out.Status == wire.Accepted && end.Type != wire.Over {
 			return

@@ -67,6 +67,35 @@ func TestAnAppThatCannotBeUsedIsPausedAsAWhole(t *testing.T) {
 	})
 }
 
+// Rule C14: an app that still saves is there, though its address can't be used, and is looked at soon.
+func TestAPauseDoesNotGrowWhileTheAppIsHeardOf(t *testing.T) {
+	for name, word := range map[string]func(*node, *testing.T, *sentCall){
+		"by its saves": func(n *node, _ *testing.T, c *sentCall) { n.save(c, "n", 0) },
+		"by its polls": func(n *node, t *testing.T, c *sentCall) { n.poll(t, time.Millisecond, c.fence("n")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				a := newApp(wire.Workflow{Name: "w"})
+				n, _ := startApp(t, a, engine.Options{})
+				n.start(t, "w")
+				playing := a.next(t, time.Second)
+				n.save(playing, "n", 0)
+				a.fail(&call.Outcome{Kind: call.NotSent, Reason: "connection refused"})
+				n.start(t, "w")
+				for range 320 { // by itself the pause has grown to a minute by now
+					time.Sleep(time.Second)
+					word(n, t, playing)
+				}
+				if sends := a.sends(); sends > 10 {
+					t.Errorf("%d calls went to an app that can't be used", sends)
+				}
+				a.fail(nil)
+				a.next(t, 11*time.Second)
+			})
+		})
+	}
+}
+
 // Many runs that find their app away at once have found it away once.
 func TestAShortAbsenceIsAShortPauseHoweverManyRunsMeetIt(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -154,15 +154,24 @@ func (r *registry) unknownTries(id appID, workflow string) int {
 	return 1
 }
 
-// noticeHash has an app described at once when it shows another manifest than the known one (D1).
-func (r *registry) noticeHash(id appID, hash string) {
+// heard takes in a word of the app beside its answers to calls. A pause of its grows no longer (C14): a process that is heard of may
+// be the one that is about to go, so the address is looked at each second, and not taken for mended. Another manifest is looked at (D1).
+func (r *registry) heard(id appID, hash string, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a := r.apps[id]
-	if a == nil || hash == "" || hash == a.record.Hash || len(a.record.Gone) > 0 {
+	if a == nil {
 		return
 	}
-	a.source.nextLook = time.Time{}
+	if soon := now.Add(time.Second); a.source.reason != "" {
+		a.source.failures = 0
+		if soon.Before(a.source.nextLook) {
+			a.source.nextLook = soon
+		}
+	}
+	if hash != "" && hash != a.record.Hash && len(a.record.Gone) == 0 {
+		a.source.nextLook = time.Time{}
+	}
 }
 
 // failed notes that an address can't be used, and when it is looked at again: each second until the app first answers (D1), then

@@ -122,7 +122,7 @@ func (e *Engine) trySave(processID, manifest string, save wire.Save) *attempt {
 	e.hear(l, processID)
 	run := l.run
 	e.mu.Unlock()
-	e.apps.noticeHash(appID{run.Env, run.App}, manifest)
+	e.apps.heard(appID{run.Env, run.App}, manifest, e.now())
 	op, items, detail := e.planSave(&run, save)
 	if detail != "" {
 		return nil
