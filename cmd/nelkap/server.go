@@ -116,7 +116,7 @@ func serveStore(ctx context.Context, settings *config.Server, s store.Store, sio
 	caller := call.New(call.Options{Keys: settings.SigningKeys, Version: version})
 	defer caller.Close()
 	options := engine.Options{
-		URL: settings.URL, Lease: settings.Lease, Concurrency: settings.Concurrency,
+		URL: settings.URL, Lease: settings.Lease, Stall: settings.Stall, Concurrency: settings.Concurrency,
 		ForgetAfter: forgetAfter, Logger: sio.log,
 	}
 	if settings.Dev {

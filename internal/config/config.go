@@ -32,6 +32,8 @@ const (
 	DevDataStd     = ".nelkap"
 	LeaseStd       = 5 * time.Minute
 	LeaseMin       = 5 * time.Second
+	StallStd       = 24 * time.Hour
+	stallMin       = time.Minute
 	ConcurrencyStd = 100
 	concurrencyMax = 10_000
 )
@@ -63,6 +65,7 @@ var Table = []Setting{
 	{Flag: "memory", Default: "false", Uses: []Use{Dev, Serve}, Meaning: "keep the data in memory, and lose it on exit"},
 	{Flag: "app", Unit: "URL, repeatable", Uses: []Use{Dev, Serve}, Meaning: "an app, where it answers, such as http://127.0.0.1:3000/api/nelkap; it may be at a private address; dev scans no ports then"},
 	{Flag: "lease", Default: "5m", Unit: "duration, at least 5s", Uses: []Use{Dev, Serve}, Meaning: "how long a call that says nothing keeps its run, before the run is picked up; a workflow may set its own"},
+	{Flag: "stall", Default: "24h", Unit: "duration, at least 1m", Uses: []Use{Dev, Serve}, Meaning: "how long a call that is alive may save nothing, before it is cut off and its run is picked up"},
 	{Flag: "concurrency", Default: "100", Unit: "calls, 1 to 10000", Uses: []Use{Dev, Serve}, Meaning: "how many calls an app gets at once, unless it was registered with another number"},
 	{Flag: "url", Variable: VariableURL, Default: "http://" + AddrStd, Unit: "URL", Uses: []Use{Client}, Meaning: "where the server is"},
 	{Variable: VariableURL, Default: "http://, then --addr", Unit: "URL", Uses: []Use{Dev, Serve}, Meaning: "the server's public address, which apps save at; dev takes only one of this machine"},

@@ -22,6 +22,7 @@ type Server struct {
 	Memory      bool
 	Apps        []string
 	Lease       time.Duration
+	Stall       time.Duration
 	Concurrency int
 
 	Dev         bool
@@ -48,6 +49,7 @@ func (s *Server) Bind(flags *pflag.FlagSet, use Use) {
 	flags.BoolVar(&s.Memory, "memory", false, help("memory", use))
 	flags.StringArrayVar(&s.Apps, "app", nil, help("app", use))
 	flags.DurationVar(&s.Lease, "lease", LeaseStd, help("lease", use))
+	flags.DurationVar(&s.Stall, "stall", StallStd, help("stall", use))
 	flags.IntVar(&s.Concurrency, "concurrency", ConcurrencyStd, help("concurrency", use))
 }
 
@@ -115,6 +117,9 @@ func (s *Server) finishApps(func(string) string) error {
 func (s *Server) finishLimits(func(string) string) error {
 	if s.Lease < LeaseMin {
 		return fmt.Errorf("--lease %v is too short: the least is %v", s.Lease, LeaseMin)
+	}
+	if s.Stall < stallMin {
+		return fmt.Errorf("--stall %v is too short: the least is %v", s.Stall, stallMin)
 	}
 	if s.Concurrency < 1 || s.Concurrency > concurrencyMax {
 		return fmt.Errorf("--concurrency takes 1 to %d calls, not %d", concurrencyMax, s.Concurrency)

@@ -245,10 +245,31 @@ type Waiting struct {
 	NextAt time.Time
 }
 
+// stalling explains a run whose call is alive and has made no progress for half the time after which it is cut off (C12).
+func (e *Engine) stalling(run workflow.Run) *Waiting {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l := e.current(run)
+	if l == nil {
+		return nil
+	}
+	still := time.Since(l.moved)
+	if still < e.options.Stall/2 {
+		return nil
+	}
+	return &Waiting{
+		Reason: fmt.Sprintf("its call has made no progress for %v; after %v it is cut off and the run is picked up", still.Round(time.Minute), e.options.Stall),
+		NextAt: e.now().Add(e.options.Stall - still),
+	}
+}
+
 // Waiting explains a run that is not being played. A paused app's reason stands on the app, not on each of its runs (C14).
 func (e *Engine) Waiting(run workflow.Run) *Waiting {
 	if run.Status == workflow.Waiting {
 		return &Waiting{Reason: run.Reason, NextAt: run.NextAt}
+	}
+	if run.Status == workflow.Running {
+		return e.stalling(run)
 	}
 	if run.Status != workflow.Queued {
 		return nil

@@ -32,6 +32,7 @@ type live struct {
 	process *process
 	begun   time.Time // with its monotonic reading; when its begin was decided
 	heard   time.Time // the last contact
+	moved   time.Time // the last progress: an item of a save, or the begin
 
 	// connected is true while the call's own HTTP request is open, and cancel ends that request.
 	connected bool
@@ -94,7 +95,7 @@ func (l *live) stale() bool { return l.run.Version < l.latest }
 func (l *live) outdated() { l.latest = max(l.latest, l.run.Version+1) }
 
 func newLive(run workflow.Run, history store.History) *live {
-	return &live{callID: run.Call.ID, runID: run.ID, workflow: run.Workflow, run: run, history: history, latest: run.Version, begun: time.Now(), heard: time.Now()}
+	return &live{callID: run.Call.ID, runID: run.ID, workflow: run.Workflow, run: run, history: history, latest: run.Version, begun: time.Now(), heard: time.Now(), moved: time.Now()}
 }
 
 // untrack forgets a call that is over here: its slot is free and its request ends. Engine.mu is held; it may be called twice.

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -204,6 +205,30 @@ func TestAnOpenPollKeepsASilentCallForDays(t *testing.T) {
 		stop := n.keepPolling(t, c.fence("n"))
 		defer stop()
 		a.none(t, 3*time.Hour)
+	})
+}
+
+// Rule C12: alive is not enough.
+func TestACallThatMakesNoProgressForADayIsCut(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{})
+		id := n.start(t, "w").Run.ID
+		c := a.next(t, time.Second)
+		stop := n.keepPolling(t, c.fence("n"))
+		defer stop()
+		a.none(t, 11*time.Hour)
+		if w := n.Waiting(n.run(t, id).Run); w != nil {
+			t.Errorf("after eleven hours it is shown as %+v", w)
+		}
+		want(t, "a save", n.save(c, "n", 0, completed("a", `1`)).Status, wire.Accepted)
+		a.none(t, 23*time.Hour)
+		w := n.Waiting(n.run(t, id).Run)
+		if w == nil || !strings.Contains(w.Reason, "no progress for 23h0m0s") || time.Until(w.NextAt).Round(time.Minute) != time.Hour {
+			t.Fatalf("after 23 hours it is shown as %+v", w)
+		}
+		again := a.next(t, time.Hour+6*time.Minute)
+		want(t, "the saved steps of the next call", len(again.Steps.Entries), 1)
 	})
 }
 

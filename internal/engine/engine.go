@@ -39,6 +39,8 @@ type Options struct {
 	URL string
 	// Lease is how long a call without contact stays current; 5 min. A workflow may set its own.
 	Lease time.Duration
+	// Stall is how long a call may make no progress, however alive it is, before it is cut off; 24 h (C12).
+	Stall time.Duration
 	// Concurrency is how many calls an app gets at once, unless its record says otherwise; 100.
 	Concurrency int
 	// DescribeEvery is the pause between looks at an app that answers; 10 s, in dev 1 s (D1).
@@ -58,6 +60,7 @@ type Options struct {
 const (
 	LeaseMin       = 5 * time.Second // C7
 	leaseStd       = 5 * time.Minute // promise 3
+	stallStd       = 24 * time.Hour  // C12
 	concurrencyStd = 100
 	heartbeatMax   = 5 * time.Second // C7
 	shortQuestion  = 2 * time.Second // C1
@@ -110,6 +113,7 @@ type Engine struct {
 func New(s store.Store, caller Caller, options Options) *Engine {
 	options.Lease = or(options.Lease, leaseStd)
 	options.Concurrency = or(options.Concurrency, concurrencyStd)
+	options.Stall = or(options.Stall, stallStd)
 	options.AppPauseMax = or(options.AppPauseMax, appPauseMax)
 	options.DescribeEvery = or(options.DescribeEvery, 10*time.Second)
 	if options.Jitter == nil {

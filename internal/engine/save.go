@@ -241,6 +241,9 @@ func (e *Engine) revive(run workflow.Run, res store.Result) *live {
 func (e *Engine) saved(ctx context.Context, l *live, save wire.Save, items []itemPlan, res store.Result) wire.SaveOutcome {
 	e.mu.Lock()
 	l.latest = max(l.latest, res.Version)
+	if len(items) > 0 {
+		l.moved = time.Now()
+	}
 	if res.Bound && res.Version == l.run.Version+1 {
 		call := *l.run.Call
 		call.Nonce = save.Nonce

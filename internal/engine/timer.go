@@ -119,12 +119,18 @@ func (e *Engine) leaseOver(run workflow.Run) bool {
 	e.awake()
 	l := e.current(run)
 	left := run.Lease
+	stalled := false
 	if l != nil {
 		left = time.Until(e.contactUntil(l)) // by the monotonic clock: a step of the other one ends no lease
+		stalled = time.Since(l.moved) >= e.options.Stall
 	}
 	e.mu.Unlock()
 	if l == nil {
 		e.adopt(run)
+	}
+	if stalled {
+		e.cut(l, "it has made no progress for "+e.options.Stall.String())
+		return true
 	}
 	until := e.now().Add(left.Truncate(time.Millisecond))
 	if left < time.Millisecond {
