@@ -215,42 +215,39 @@ func (r *run) append(step workflow.Step, stepsMax, bytesMax int) store.StepResul
 	return store.StepResult{Entry: e.Entry}
 }
 
-// putRetry records a throw, unless the step is saved or the throw recorded, and says when the step is due again because of it.
+// putRetry records a throw, unless the step is saved or this very throw recorded, and says when the step is due again because of it.
+// Of a step only its last throw is due.
 func (r *run) putRetry(a store.Attempt) time.Time {
 	if r.find(a.StepID) != nil {
 		return time.Time{}
 	}
-	later := false
-	for _, old := range r.attempts {
-		thrown := old.StepID == a.StepID && old.CallID == ""
-		if thrown && old.Attempt == a.Attempt {
-			return old.RetryAt
-		}
-		later = later || thrown && old.Attempt > a.Attempt
-	}
-	if later {
-		return time.Time{}
-	}
-	r.putAttempt(a)
-	return a.RetryAt
-}
-
-// putAttempt replaces what is recorded of that attempt; of a step only its last throw is due again.
-func (r *run) putAttempt(a store.Attempt) {
-	known := false
 	for i := range r.attempts {
 		old := &r.attempts[i]
 		if old.StepID != a.StepID {
 			continue
 		}
-		old.RetryAt = time.Time{}
-		if old.Attempt == a.Attempt {
-			*old, known = a, true
+		if old.Attempt == a.Attempt && old.CallID == "" && old.StartedAt.Equal(a.StartedAt) && old.EndedAt.Equal(a.EndedAt) {
+			return old.RetryAt
 		}
 	}
-	if !known {
-		r.attempts = append(r.attempts, a)
+	for i := range r.attempts {
+		if r.attempts[i].StepID == a.StepID {
+			r.attempts[i].RetryAt = time.Time{}
+		}
 	}
+	r.putAttempt(a)
+	return a.RetryAt
+}
+
+// putAttempt replaces what is recorded of that attempt.
+func (r *run) putAttempt(a store.Attempt) {
+	for i := range r.attempts {
+		if old := &r.attempts[i]; old.StepID == a.StepID && old.Attempt == a.Attempt {
+			*old = a
+			return
+		}
+	}
+	r.attempts = append(r.attempts, a)
 }
 
 func (r *run) find(id workflow.StepID) *store.Entry {

@@ -379,35 +379,35 @@ func (s *Store) settleAttempts(h *head, id workflow.StepID) error {
 	return exec(s.writer, sqlSettleRetries, bind)
 }
 
-// putRetry records a throw, unless the step is saved or the throw recorded, and says when the step is due again because of it.
+// putRetry records a throw, unless the step is saved or this very throw recorded, and says when the step is due again because of it.
+// Of a step only its last throw is due.
 func (s *Store) putRetry(h *head, a store.Attempt) (due time.Time, err error) {
 	standing, err := s.standing(h, workflow.Step{StepID: a.StepID})
 	if err != nil || standing != nil {
 		return time.Time{}, err
 	}
 	known := false
-	err = query(s.writer, sqlSelectThrow, func(b *binder) { b.int(h.seq); b.text(a.Name); b.int(int64(a.Number)); b.int(int64(a.Attempt)) },
-		func(r *scanner) error {
-			known = true
-			if r.int() == int64(a.Attempt) {
-				due = r.time()
-			}
-			return nil
-		})
+	err = query(s.writer, sqlSelectThrow, func(b *binder) {
+		b.int(h.seq)
+		b.text(a.Name)
+		b.int(int64(a.Number))
+		b.int(int64(a.Attempt))
+		b.time(a.StartedAt)
+		b.time(a.EndedAt)
+	}, func(r *scanner) error { due, known = r.time(), true; return nil })
 	if err != nil || known {
 		return due, err
+	}
+	err = exec(s.writer, sqlSettleRetries, func(b *binder) { b.int(h.seq); b.text(a.Name); b.int(int64(a.Number)) })
+	if err != nil {
+		return time.Time{}, err
 	}
 	return a.RetryAt, s.putAttempt(h, a)
 }
 
-// putAttempt replaces what is recorded of that attempt; of a step only its last throw is due again.
+// putAttempt replaces what is recorded of that attempt.
 func (s *Store) putAttempt(h *head, a store.Attempt) error {
 	h.attempts = true
-	err := exec(s.writer, sqlSettleRetries,
-		func(b *binder) { b.int(h.seq); b.text(a.Name); b.int(int64(a.Number)) })
-	if err != nil {
-		return err
-	}
 	return exec(s.writer, sqlPutAttempt,
 		func(b *binder) {
 			b.int(h.seq)

@@ -41,6 +41,7 @@ func Run(t *testing.T, open Open) {
 		{"a throw is due again until its step is saved", retriesAreKept},
 		{"a step's last throw alone is due again, whatever came before", lastThrowIsDue},
 		{"a throw that comes twice is due when it was (K6)", throwComesTwice},
+		{"a step whose next attempt was cut is still known to have thrown", throwOutlivesACut},
 		{"a recorded start is cut with its call", startsAreCut},
 		{"a key has one owner in its scope and for its life", keysHaveOneOwner},
 		{"a send's key ends with its run", sendKeysEndWithTheirRun},
@@ -304,9 +305,10 @@ func retriesAreKept(t *testing.T, s store.Store) {
 
 func lastThrowIsDue(t *testing.T, s store.Store) {
 	run := begun(t, s, 1)
-	for _, n := range []int{2, 1, 2} {
+	for i, n := range []int{2, 1, 2} {
+		at := T0.Add(time.Duration(i) * time.Second)
 		retry := workflow.Retry{
-			StepID: workflow.StepID{Name: "a", Number: 1}, Attempt: n, Error: jsontext.Value(`{}`), StartedAt: T0, EndedAt: T0, RetryAt: T0.Add(time.Second),
+			StepID: workflow.StepID{Name: "a", Number: 1}, Attempt: n, Error: jsontext.Value(`{}`), StartedAt: at, EndedAt: at, RetryAt: at.Add(time.Second),
 		}
 		must(t, s, store.SaveSteps{RunID: run.ID, CallID: "call_1", Nonce: "n", Retries: []workflow.Retry{retry}})
 	}
@@ -337,6 +339,16 @@ func throwComesTwice(t *testing.T, s store.Store) {
 			equal(t, a.RetryAt, T0.Add(time.Hour))
 		}
 	}
+}
+
+func throwOutlivesACut(t *testing.T, s store.Store) {
+	run := begun(t, s, 1)
+	id := workflow.StepID{Name: "a", Number: 1}
+	must(t, s, store.SaveSteps{RunID: run.ID, CallID: "call_1", Nonce: "n", Retries: []workflow.Retry{{
+		StepID: id, Attempt: 1, Error: jsontext.Value(`{}`), StartedAt: T0, EndedAt: T0, RetryAt: T0.Add(time.Second),
+	}}})
+	must(t, s, store.SaveSteps{RunID: run.ID, CallID: "call_1", Nonce: "n", Starts: []store.Start{{StepID: id, Attempt: 2, StartedAt: T0}}})
+	equal(t, attempts(t, s, run.ID)[0].RetryAt, T0.Add(time.Second))
 }
 
 func startsAreCut(t *testing.T, s store.Store) {
