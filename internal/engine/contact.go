@@ -33,6 +33,7 @@ type live struct {
 	begun   time.Time // with its monotonic reading; when its begin was decided
 	heard   time.Time // the last contact
 	moved   time.Time // the last progress: an item of a save, or the begin
+	stalled bool      // it has made none for too long (C12)
 
 	// connected is true while the call's own HTTP request is open, and cancel ends that request.
 	connected bool
@@ -234,11 +235,14 @@ func (e *Engine) lost(l *live, short bool) {
 
 // cut ends a call without an end, and has its run picked up.
 func (e *Engine) cut(l *live, why string) {
+	e.mu.Lock()
+	stalled := l.stalled
+	e.mu.Unlock()
 	c, err := e.apply(e.ctx, l.runID, func(run workflow.Run, history store.History) (workflow.Input, error) {
 		if run.Call == nil || run.Call.ID != l.callID || run.Status != workflow.Running {
 			return nil, nil
 		}
-		in := workflow.Cut{CallID: l.callID, Entries: history.Entries}
+		in := workflow.Cut{CallID: l.callID, Entries: history.Entries, Stalled: stalled}
 		attempts, err := e.store.Attempts(e.ctx, run.ID)
 		for _, a := range attempts {
 			if a.CallID == l.callID && a.EndedAt.IsZero() {

@@ -229,6 +229,7 @@ func TestACallThatMakesNoProgressForADayIsCut(t *testing.T) {
 		}
 		again := a.next(t, time.Hour+6*time.Minute)
 		want(t, "the saved steps of the next call", len(again.Steps.Entries), 1)
+		want(t, "a save of the call that was cut", n.save(c, "n", 1, completed("b", `1`)).Status, wire.Superseded)
 	})
 }
 

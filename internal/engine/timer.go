@@ -119,11 +119,11 @@ func (e *Engine) leaseOver(run workflow.Run) bool {
 	e.awake()
 	l := e.current(run)
 	left := run.Lease
-	stalled := false
 	if l != nil {
 		left = time.Until(e.contactUntil(l)) // by the monotonic clock: a step of the other one ends no lease
-		stalled = time.Since(l.moved) >= e.options.Stall
+		l.stalled = time.Since(l.moved) >= e.options.Stall
 	}
+	stalled := l != nil && l.stalled
 	e.mu.Unlock()
 	if l == nil {
 		e.adopt(run)

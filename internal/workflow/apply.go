@@ -142,6 +142,9 @@ func cut(d *Decision, in Input, now time.Time) error {
 	countFrom(r, c.Entries)
 	r.Cuts++
 	r.Status, r.NextAt = Queued, now
+	if c.Stalled {
+		r.Call, r.Prior = nil, nil
+	}
 	if r.Cuts < CutsMax {
 		return nil
 	}

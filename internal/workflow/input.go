@@ -37,6 +37,8 @@ type Cut struct {
 	// Entries is the length of the history; Open are the starts recorded by this call whose bodies have not ended (C13).
 	Entries int64
 	Open    []StepID
+	// Stalled: the call was alive and made no progress (C12). It can't come back, or its next word would bring it.
+	Stalled bool
 }
 
 // End: the app ended the call.
