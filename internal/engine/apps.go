@@ -239,7 +239,7 @@ func compareBool(a, b bool) int {
 	}
 }
 
-// Waiting says why a run does not go on, and when it is looked at next; nil if it goes on, or has ended (W5).
+// Waiting says why a run does not go on, and when something happens to it next; nil if it goes on, or has ended (W5).
 type Waiting struct {
 	Reason string
 	NextAt time.Time
@@ -263,7 +263,7 @@ func (e *Engine) stalling(run workflow.Run) *Waiting {
 	}
 }
 
-// Waiting explains a run that is not being played. A paused app's reason stands on the app, not on each of its runs (C14).
+// Waiting explains a run that is not being played, or whose call makes no progress. A paused app's reason stands on the app, not on each of its runs (C14).
 func (e *Engine) Waiting(run workflow.Run) *Waiting {
 	if run.Status == workflow.Waiting {
 		return &Waiting{Reason: run.Reason, NextAt: run.NextAt}

@@ -5,8 +5,9 @@
 // a faster copy of what the store holds, or contact, which no row records (C7): after a restart it is found out anew. Every
 // loop works, slower, without the notifications that it gets.
 //
-// The parts, a file each: commit (group commit), start (runs, events, replays), dispatch (which run is called next), play (one
-// call), contact (who is alive), save and end (what apps say), timer, sweep, apps (what apps are).
+// The parts, a file each: commit (group commit), start and emit (runs, events, replays), dispatch (which run is called next), play
+// (one call), contact (who is alive), still (when this process stood still), save, item and end (what apps say), timer, sweep, registry
+// and apps (what apps are, and whether they can be used), wait (who waits for a run), log (the lines that follow a run).
 package engine
 
 import (

@@ -22,6 +22,7 @@ type app struct {
 
 	mu      sync.Mutex
 	failing *call.Outcome // what every request gets instead
+	looked  int
 	sent    map[string]int
 }
 
@@ -40,6 +41,7 @@ func newApp(workflows ...wire.Workflow) *app {
 func (a *app) Describe(context.Context, call.Target) (*wire.Manifest, call.Outcome) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.looked++
 	if a.failing != nil {
 		return nil, *a.failing
 	}
@@ -67,6 +69,13 @@ func (a *app) Do(ctx context.Context, r call.Request) call.Outcome {
 	case <-ctx.Done():
 		return call.Outcome{Kind: call.Ended, Err: ctx.Err()}
 	}
+}
+
+// looks is how often the app was described.
+func (a *app) looks() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.looked
 }
 
 func (a *app) fail(o *call.Outcome) {

@@ -70,7 +70,11 @@ func TestAnAppThatCannotBeUsedIsPausedAsAWhole(t *testing.T) {
 // Rule C14: an app that still saves is there, though its address can't be used, and is looked at soon.
 func TestAPauseDoesNotGrowWhileTheAppIsHeardOf(t *testing.T) {
 	for name, word := range map[string]func(*node, *testing.T, *sentCall){
-		"by its saves": func(n *node, _ *testing.T, c *sentCall) { n.save(c, "n", 0) },
+		"by its saves": func(n *node, _ *testing.T, c *sentCall) {
+			for range 100 { // which show another manifest, as those of the version before do
+				n.Save(context.Background(), wire.Saves{Process: "process", Manifest: "older", Saves: []wire.Save{{Fence: c.fence("n")}}})
+			}
+		},
 		"by its polls": func(n *node, t *testing.T, c *sentCall) { n.poll(t, time.Millisecond, c.fence("n")) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -88,6 +92,9 @@ func TestAPauseDoesNotGrowWhileTheAppIsHeardOf(t *testing.T) {
 				}
 				if sends := a.sends(); sends > 10 {
 					t.Errorf("%d calls went to an app that can't be used", sends)
+				}
+				if looks := a.looks(); looks > 330 {
+					t.Errorf("in 320 s it was looked at %d times", looks)
 				}
 				a.fail(nil)
 				a.next(t, 11*time.Second)

@@ -163,11 +163,12 @@ func (r *registry) heard(id appID, hash string, now time.Time) {
 	if a == nil {
 		return
 	}
-	if soon := now.Add(time.Second); a.source.reason != "" {
+	if a.source.reason != "" {
 		a.source.failures = 0
-		if soon.Before(a.source.nextLook) {
+		if soon := now.Add(time.Second); soon.Before(a.source.nextLook) {
 			a.source.nextLook = soon
 		}
+		return
 	}
 	if hash != "" && hash != a.record.Hash && len(a.record.Gone) == 0 {
 		a.source.nextLook = time.Time{}

@@ -226,7 +226,7 @@ func (r *run) putRetry(a store.Attempt) time.Time {
 		if old.StepID != a.StepID {
 			continue
 		}
-		if old.Attempt == a.Attempt && old.CallID == "" && old.StartedAt.Equal(a.StartedAt) && old.EndedAt.Equal(a.EndedAt) {
+		if old.Attempt == a.Attempt && old.CallID == "" && !a.EndedAt.IsZero() && old.StartedAt.Equal(a.StartedAt) && old.EndedAt.Equal(a.EndedAt) {
 			return old.RetryAt
 		}
 	}

@@ -54,7 +54,7 @@ const (
 const (
 	sqlPutAttempt     = `INSERT OR REPLACE INTO attempts (run, name, number, attempt, call_id, error, started_at, ended_at, retry_at) VALUES (?,?,?,?,?,?,?,?,?)`
 	sqlSelectAttempts = `SELECT name, number, attempt, call_id, error, started_at, ended_at, retry_at FROM attempts WHERE run=? ORDER BY name, number, attempt`
-	sqlSelectThrow    = `SELECT retry_at FROM attempts WHERE run=? AND name=? AND number=? AND attempt=? AND call_id='' AND started_at=? AND ended_at=?`
+	sqlSelectThrow    = `SELECT retry_at FROM attempts WHERE run=? AND name=? AND number=? AND attempt=? AND call_id='' AND started_at=? AND ended_at=? AND ended_at>0`
 	sqlSettleRetries  = `UPDATE attempts SET retry_at=0 WHERE run=? AND name=? AND number=? AND retry_at>0`
 	sqlDeleteStarts   = `DELETE FROM attempts WHERE run=? AND name=? AND number=? AND ended_at=0`
 	sqlCutAttempts    = `UPDATE attempts SET ended_at=?, error=? WHERE run=? AND call_id=? AND ended_at=0`

@@ -334,6 +334,12 @@ func throwComesTwice(t *testing.T, s store.Store) {
 	equal(t, throw(1, time.Minute), T0.Add(time.Second))
 	equal(t, throw(2, time.Hour), T0.Add(time.Hour))
 	equal(t, throw(1, time.Second), time.Time{}) // the second attempt has run since
+	untimed := workflow.Retry{StepID: workflow.StepID{Name: "untimed", Number: 1}, Attempt: 1, Error: jsontext.Value(`{}`)}
+	for i := range 2 { // nothing says that these are one
+		untimed.RetryAt = T0.Add(time.Duration(i+1) * time.Minute)
+		res := must(t, s, store.SaveSteps{RunID: run.ID, CallID: "call_1", Nonce: "n", Retries: []workflow.Retry{untimed}})
+		equal(t, res.Retries[0], untimed.RetryAt)
+	}
 	for _, a := range attempts(t, s, run.ID) {
 		if a.Attempt == 2 {
 			equal(t, a.RetryAt, T0.Add(time.Hour))
