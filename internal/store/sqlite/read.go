@@ -63,7 +63,7 @@ func (s *Store) Record(ctx context.Context, env, runID string) (store.RunRecord,
 func (s *Store) Runs(ctx context.Context, q store.RunQuery) ([]store.RunRecord, error) {
 	where, values := []string{}, []string{q.Env}
 	for _, f := range []struct{ column, value string }{
-		{"app=?", q.App}, {"workflow=?", q.Workflow}, {"status=?", string(q.Status)}, {"run_key=?", q.Key}, {"id<?", q.Before},
+		{"app=+?", q.App}, {"workflow=+?", q.Workflow}, {"status=+?", string(q.Status)}, {"run_key=+?", q.Key}, {"id<+?", q.Before},
 	} {
 		if f.value != "" {
 			where, values = append(where, ` AND `+f.column), append(values, f.value)
@@ -71,7 +71,7 @@ func (s *Store) Runs(ctx context.Context, q store.RunQuery) ([]store.RunRecord, 
 	}
 	var out []store.RunRecord
 	err := s.read(ctx, func(conn *sqlite.Conn) error {
-		return query(conn, sqlSelectRecords+strings.Join(where, "")+` ORDER BY id DESC LIMIT ?`, func(b *binder) {
+		return query(conn, sqlSelectRecords+strings.Join(where, "")+` ORDER BY id DESC LIMIT +?`, func(b *binder) {
 			for _, v := range values {
 				b.text(v)
 			}

@@ -10,10 +10,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"zombiezen.com/go/sqlite"
 )
 
-// TestEveryStatementFitsTheSchema prepares each against a freshly migrated database.
-func TestEveryStatementFitsTheSchema(t *testing.T) {
+// statements are all of statements.go by their names.
+func statements(t *testing.T) map[string]string {
+	t.Helper()
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, "statements.go", nil, 0)
 	if err != nil {
@@ -23,17 +26,26 @@ func TestEveryStatementFitsTheSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	out := map[string]string{}
+	for _, name := range pkg.Scope().Names() {
+		if strings.HasPrefix(name, "sql") {
+			out[name] = constant.StringVal(pkg.Scope().Lookup(name).(*types.Const).Val())
+		}
+	}
+	if len(out) < 30 {
+		t.Fatalf("only %d statements were found", len(out))
+	}
+	return out
+}
+
+// TestEveryStatementFitsTheSchema prepares each against a freshly migrated database.
+func TestEveryStatementFitsTheSchema(t *testing.T) {
 	s, err := Open(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	prepared := 0
-	for _, name := range pkg.Scope().Names() {
-		if !strings.HasPrefix(name, "sql") {
-			continue
-		}
-		text := constant.StringVal(pkg.Scope().Lookup(name).(*types.Const).Val())
+	for name, text := range statements(t) {
 		statement, more, err := s.writer.PrepareTransient(text)
 		if err != nil || more > 0 {
 			t.Errorf("%s: %v, and %d bytes follow it", name, err, more)
@@ -42,10 +54,50 @@ func TestEveryStatementFitsTheSchema(t *testing.T) {
 		if err := statement.Finalize(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		prepared++
 	}
-	if prepared < 30 {
-		t.Errorf("only %d statements were found", prepared)
+}
+
+// TestNoStatementIsPlannedAnew: SQLite may look at what is bound to a bare parameter when it plans a statement, and then plans it
+// anew, at several times its cost, whenever another value is bound. An authorizer sees each planning.
+func TestNoStatementIsPlannedAnew(t *testing.T) {
+	s, err := Open(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for name, text := range statements(t) {
+		statement, _, err := s.writer.PrepareTransient(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		planned := 0
+		if err := s.writer.SetAuthorizer(sqlite.AuthorizeFunc(func(sqlite.Action) sqlite.AuthResult { planned++; return sqlite.AuthResultOK })); err != nil {
+			t.Fatal(err)
+		}
+		for round := range 6 {
+			if round == 1 {
+				planned = 0 // a new authorizer has every statement planned once more
+			}
+			for i := range statement.BindParamCount() {
+				if round%2 == 0 {
+					statement.BindInt64(i+1, int64(round/2))
+				} else {
+					statement.BindText(i+1, strings.Repeat("x", round))
+				}
+			}
+			// Many can't be carried out with such values, but a constraint speaks only after the plan.
+			_, _ = statement.Step()
+			_ = statement.Reset()
+		}
+		if err := s.writer.SetAuthorizer(nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := statement.Finalize(); err != nil {
+			t.Error(err)
+		}
+		if planned > 0 {
+			t.Errorf("%s is planned anew when other values are bound: write +? where a parameter is compared or limits", name)
+		}
 	}
 }
 
