@@ -156,7 +156,7 @@ func (t *witness) compare(id string, expected, got []store.Result) {
 		return out
 	}
 	expected, got = plain(expected), plain(got)
-	if reflect.DeepEqual(expected, got) {
+	if reflect.DeepEqual(expected, got) { //nolint:govet // the errors are of the closed list
 		return // as nearly always, and far cheaper to find out
 	}
 	if diff := cmp.Diff(expected, got, cmp.Comparer(func(a, b error) bool { return a == b })); diff != "" { //nolint:errorlint // both are of the closed list
