@@ -16,7 +16,7 @@ func TestAReplayRunsEveryStepAgain(t *testing.T) {
 		w, _ := newSimple(t, language)
 		id := w.run(language, two)
 		original, steps := w.completed(id, within), asJSON(t, w.steps(id))
-		replay, err := w.api.Replay(t.Context(), id)
+		replay, err := w.api.Replay(t.Context(), id, client.ReplayOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+	_ "time/tzdata" // schedules have time zones, and the machine may have none
 
 	"github.com/spf13/cobra"
 )

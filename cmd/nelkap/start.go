@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/nelkap/nelkap/internal/apitype"
 	"github.com/nelkap/nelkap/internal/client"
@@ -16,6 +18,8 @@ const waitPerRequest = 30 * time.Second
 
 func (a *app) runCommand() *cobra.Command {
 	var request client.StartRun
+	var later later
+	var keyFor time.Duration
 	var payload string
 	var wait bool
 	command := &cobra.Command{
@@ -26,7 +30,11 @@ func (a *app) runCommand() *cobra.Command {
 	command.RunE = a.asks(func(command *cobra.Command, c *client.Client, args []string) error {
 		var err error
 		request.Workflow = args[0]
+		request.KeyForMs = keyFor.Milliseconds()
 		if request.Payload, err = a.payload(command, payload); err != nil {
+			return err
+		}
+		if request.At, err = later.instant(); err != nil {
 			return err
 		}
 		started, err := c.StartRun(command.Context(), request)
@@ -39,8 +47,41 @@ func (a *app) runCommand() *cobra.Command {
 	flags.StringVar(&payload, "payload", "", "the payload: JSON, @FILE, or - for standard input")
 	flags.StringVar(&request.App, "app", "", "the app that has the workflow, where several have one of this name")
 	flags.StringVar(&request.Key, "key", "", "one run for each key: a second start answers the first one's run")
+	flags.DurationVar(&keyFor, "key-for", 0, "how long the key is kept, such as 24h; without it for ever")
+	later.bind(flags, "start the run")
 	flags.BoolVar(&wait, "wait", false, "wait for the run to end")
 	return command
+}
+
+// later is when something is to happen.
+type later struct {
+	at    string
+	delay time.Duration
+}
+
+func (l *later) bind(flags *pflag.FlagSet, what string) {
+	flags.StringVar(&l.at, "at", "", what+" at this time, such as 2027-01-01T09:00:00Z")
+	flags.DurationVar(&l.delay, "delay", 0, what+" so long from now, such as 90m")
+}
+
+// instant is nil where it is to happen at once.
+func (l *later) instant() (*time.Time, error) {
+	switch {
+	case l.at != "" && l.delay != 0:
+		return nil, &codeError{exitUsage, errors.New("--at and --delay say the same thing: give one of them")}
+	case l.delay < 0:
+		return nil, &codeError{exitUsage, errors.New("--delay can't be negative")}
+	case l.delay > 0:
+		at := time.Now().Add(l.delay).UTC()
+		return &at, nil
+	case l.at == "":
+		return nil, nil
+	}
+	at, err := time.Parse(time.RFC3339, l.at)
+	if err != nil {
+		return nil, &codeError{exitUsage, fmt.Errorf("--at must be a time such as 2027-01-01T09:00:00Z, with its offset from UTC, not %q", l.at)}
+	}
+	return &at, nil
 }
 
 // startedRun shows a run that was started, and waits for it if that is wished.
@@ -105,6 +146,7 @@ func runError(run *apitype.Run) error {
 
 func (a *app) emitCommand() *cobra.Command {
 	var event client.Event
+	var later later
 	var payload string
 	command := &cobra.Command{
 		Use: "emit EVENT", Short: "Emit an event", Args: args(1, 1, "an event's name"),
@@ -114,6 +156,9 @@ func (a *app) emitCommand() *cobra.Command {
 		var err error
 		event.Event = args[0]
 		if event.Payload, err = a.payload(command, payload); err != nil {
+			return err
+		}
+		if event.At, err = later.instant(); err != nil {
 			return err
 		}
 		emitted, err := c.Emit(command.Context(), event)
@@ -129,11 +174,16 @@ func (a *app) emitCommand() *cobra.Command {
 		if a.json {
 			return a.printJSON(emitted, true)
 		}
+		if event.At != nil && event.At.After(time.Now()) {
+			_, err = fmt.Fprintf(a.out, "%s will be emitted at %s\n", line(emitted.ID), event.At.Format(time.RFC3339))
+			return err
+		}
 		_, err = fmt.Fprintf(a.out, "%s started %s\n", line(emitted.ID), count(emitted.Runs, "run"))
 		return err
 	})
 	command.Flags().StringVar(&payload, "payload", "", "the payload: JSON, @FILE, or - for standard input")
 	command.Flags().StringVar(&event.ID, "id", "", "any text: emitted again under the same name it is the same event")
+	later.bind(command.Flags(), "emit the event")
 	return command
 }
 

@@ -175,3 +175,31 @@ func (p *Problem) GetStatus() int { return p.Status }
 
 // ContentType is RFC 9457's.
 func (p *Problem) ContentType(string) string { return "application/problem+json" }
+
+// Schedule starts a run of its workflow at each of its ticks.
+type Schedule struct {
+	ID        string          `json:"id"`
+	Workflow  string          `json:"workflow"`
+	App       string          `json:"app"`
+	Schedule  string          `json:"schedule" doc:"minute, hour, day of the month, month, day of the week"`
+	Timezone  string          `json:"timezone"`
+	CatchUp   string          `json:"catchUp" enum:"none,last,all"`
+	Payload   json.RawMessage `json:"payload,omitempty" doc:"stands beside the tick in its runs' payload"`
+	Declared  bool            `json:"declared" doc:"it stands in its app's code, and changes with it"`
+	Paused    bool            `json:"paused"`
+	NextAt    *Time           `json:"nextAt" doc:"null while it is paused"`
+	CreatedAt *Time           `json:"createdAt"`
+}
+
+// ReplayPlan says what a replay would do.
+type ReplayPlan struct {
+	Keeps []PlannedStep `json:"keeps" doc:"saved steps that it would take over, in their order"`
+	Acts  []PlannedStep `json:"acts" doc:"steps of the original that would run, or wait, again"`
+}
+
+// PlannedStep is a step of a ReplayPlan.
+type PlannedStep struct {
+	Name   string `json:"name"`
+	Number int    `json:"number"`
+	Kind   string `json:"kind"`
+}

@@ -19,6 +19,8 @@ type StartRun struct {
 	App      string          `json:"app,omitempty"`
 	Key      string          `json:"key,omitempty"`
 	KeyForMs int64           `json:"keyForMs,omitempty"`
+	At       *time.Time      `json:"at,omitempty"` // nil: at once
+	DelayMs  int64           `json:"delayMs,omitempty"`
 	ID       string          `json:"id,omitempty"`
 }
 
@@ -27,6 +29,7 @@ type Event struct {
 	Event   string          `json:"event"`
 	Payload json.RawMessage `json:"payload,omitempty"`
 	ID      string          `json:"id,omitempty"`
+	At      *time.Time      `json:"at,omitempty"` // nil: at once
 }
 
 // Page says which page of a list is asked for. The zero value is the first, as long as the server gives it.
@@ -97,13 +100,33 @@ func (c *Client) Steps(ctx context.Context, runID string, p Page) (apitype.List[
 	return out, err
 }
 
-// Replay starts a new run with the same workflow and payload.
-func (c *Client) Replay(ctx context.Context, runID string) (apitype.StartedRun, error) {
+// ReplayOptions say what a replay takes over. The zero value is the original's payload, and every step again.
+type ReplayOptions struct {
+	From     string          `json:"from,omitempty"`    // a step: what was saved before it is kept
+	Payload  json.RawMessage `json:"payload,omitempty"` // nil: the original's
+	KeepKeys *bool           `json:"keepKeys,omitempty"`
+	Events   string          `json:"events,omitempty"` // "original" or "new"; empty: original
+}
+
+// Replay starts a new run with the same workflow.
+func (c *Client) Replay(ctx context.Context, runID string, o ReplayOptions) (apitype.StartedRun, error) {
 	body := struct {
 		ID string `json:"id"`
-	}{id.New(id.Run)}
+		ReplayOptions
+	}{id.New(id.Run), o}
 	var out apitype.StartedRun
-	err := c.ask(ctx, request{method: http.MethodPost, path: "/v1/runs/" + url.PathEscape(runID) + "/replay", body: body}, &out)
+	err := c.ask(ctx, request{method: http.MethodPost, path: replayPath(runID), body: body}, &out)
+	return out, err
+}
+
+func replayPath(runID string) string { return "/v1/runs/" + url.PathEscape(runID) + "/replay" }
+
+// PlanReplay says which steps a replay from a step would keep, and which would act again; from may be empty.
+func (c *Client) PlanReplay(ctx context.Context, runID, from string) (apitype.ReplayPlan, error) {
+	query := url.Values{}
+	set(query, "from", from)
+	var out apitype.ReplayPlan
+	err := c.ask(ctx, request{method: http.MethodGet, path: replayPath(runID), query: query}, &out)
 	return out, err
 }
 
@@ -145,6 +168,49 @@ func (c *Client) Events(ctx context.Context, name string, p Page) (apitype.List[
 	var out apitype.List[apitype.Event]
 	err := c.ask(ctx, request{method: http.MethodGet, path: "/v1/events", query: query}, &out)
 	return out, err
+}
+
+// PutSchedule is a schedule as it is to be.
+type PutSchedule struct {
+	Workflow string          `json:"workflow"`
+	App      string          `json:"app,omitempty"`
+	Schedule string          `json:"schedule"`
+	Timezone string          `json:"timezone,omitempty"`
+	CatchUp  string          `json:"catchUp,omitempty"`
+	Payload  json.RawMessage `json:"payload,omitempty"`
+	Paused   bool            `json:"paused,omitempty"`
+}
+
+func schedulePath(scheduleID string) string { return "/v1/schedules/" + url.PathEscape(scheduleID) }
+
+// Schedules lists schedules, by id.
+func (c *Client) Schedules(ctx context.Context, p Page) (apitype.List[apitype.Schedule], error) {
+	var out apitype.List[apitype.Schedule]
+	err := c.ask(ctx, request{method: http.MethodGet, path: "/v1/schedules", query: p.query()}, &out)
+	return out, err
+}
+
+// PutSchedule makes a schedule, or changes the one of that id.
+func (c *Client) PutSchedule(ctx context.Context, scheduleID string, s PutSchedule) (apitype.Schedule, error) {
+	var out apitype.Schedule
+	err := c.ask(ctx, request{method: http.MethodPut, path: schedulePath(scheduleID), body: s}, &out)
+	return out, err
+}
+
+// PauseSchedule pauses a schedule, or lets it go on from now.
+func (c *Client) PauseSchedule(ctx context.Context, scheduleID string, paused bool) (apitype.Schedule, error) {
+	verb := "/resume"
+	if paused {
+		verb = "/pause"
+	}
+	var out apitype.Schedule
+	err := c.ask(ctx, request{method: http.MethodPost, path: schedulePath(scheduleID) + verb}, &out)
+	return out, err
+}
+
+// DeleteSchedule removes a schedule.
+func (c *Client) DeleteSchedule(ctx context.Context, scheduleID string) error {
+	return c.ask(ctx, request{method: http.MethodDelete, path: schedulePath(scheduleID)}, nil)
 }
 
 // Apps lists apps, and the addresses at which one is expected.

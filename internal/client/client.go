@@ -165,6 +165,8 @@ func (c *Client) read(response *http.Response, text []byte, into any) error {
 			return fmt.Errorf("%w: %s answered %s with a problem that can't be read", ErrStranger, c.base, response.Status)
 		}
 		return &p
+	case response.StatusCode == http.StatusNoContent && into == nil:
+		return nil
 	case response.StatusCode >= 300 || kind != "application/json":
 		return fmt.Errorf("%w: %s answered %s, %q: check --url and NELKAP_URL", ErrStranger, c.base, response.Status, string(text[:min(len(text), excerptLength)]))
 	}

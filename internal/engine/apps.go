@@ -131,9 +131,14 @@ func (e *Engine) take(s *source, m *wire.Manifest, o describeOptions) error {
 			return fmt.Errorf("storing app %q: %w", m.App, err)
 		}
 	}
+	if fresh || record != nil {
+		if err := e.declareSchedules(appID{s.env, m.App}); err != nil {
+			return fmt.Errorf("storing the schedules of app %q: %w", m.App, err)
+		}
+	}
 	if fresh || record != nil || was != "" {
 		e.log.Info("app ready", "app", m.App, "url", ShownURL(s.url), "workflows", len(m.Workflows), "sdk", m.SDK.Language+"/"+m.SDK.Version)
-		for _, p := range problems(*m) {
+		for _, p := range e.apps.problems(*m) {
 			e.log.Warn(p, "app", m.App)
 		}
 		e.mu.Lock()
@@ -266,13 +271,16 @@ func (e *Engine) stalling(run workflow.Run) *Waiting {
 // Waiting explains a run that is not being played, or whose call makes no progress. A paused app's reason stands on the app, not on each of its runs (C14).
 func (e *Engine) Waiting(run workflow.Run) *Waiting {
 	if run.Status == workflow.Waiting {
-		return &Waiting{Reason: run.Reason, NextAt: run.NextAt}
+		return &Waiting{Reason: run.Reason, NextAt: run.DueAt()}
 	}
 	if run.Status == workflow.Running {
 		return e.stalling(run)
 	}
 	if run.Status != workflow.Queued {
 		return nil
+	}
+	if run.NextAt.After(e.now()) && run.StartedAt.IsZero() {
+		return &Waiting{Reason: "it is to start later", NextAt: run.NextAt}
 	}
 	e.apps.mu.Lock()
 	defer e.apps.mu.Unlock()

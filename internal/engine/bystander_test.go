@@ -42,6 +42,7 @@ func TestARunThatCannotBeCalledHoldsUpNoOther(t *testing.T) {
 		for range runs {
 			n.start(t, "w")
 		}
+		synctest.Wait() // no call is on its way any more
 		bad := allRuns(t, s)[2]
 		s.run.Store(bad)
 		a.fail(nil)

@@ -49,6 +49,9 @@ type live struct {
 	missed time.Time
 	// told is the news that its process has been given of it.
 	told string
+	// news is the last entry that came from elsewhere than its own saves, and seen what its process has seen, where it takes such news (H2).
+	news int64
+	seen *int64
 }
 
 // process is one process of an app, known by the random id that it drew (C7).
@@ -136,7 +139,10 @@ func (e *Engine) follow(l *live, run workflow.Run, c change) {
 	if c.result.History.Entries > l.history.Entries {
 		l.history = c.result.History
 	}
-	if run.Ending != nil && l.process != nil {
+	if in, ok := c.input.(workflow.News); ok && len(in.Steps) > 0 {
+		l.news = max(l.news, c.result.History.Entries)
+	}
+	if (run.Ending != nil || l.hasNews()) && l.process != nil {
 		l.process.wake()
 	}
 }
@@ -280,12 +286,13 @@ func (e *Engine) Heartbeat(ctx context.Context, hb wire.Heartbeat) (wire.Heartbe
 	if len(news) == 0 && wait > 0 {
 		e.hold(ctx, hb.Process, wait)
 	}
-	news = append(news, e.news(hb)...)
+	news = append(news, e.withEntries(ctx, e.news(hb), hb)...)
 	return wire.HeartbeatAnswer{Time: wire.At(e.now()), Calls: news}, nil
 }
 
 // name takes a call's name from a process; the answer is its status where it is not the process's to play on.
-func (e *Engine) name(ctx context.Context, processID string, f wire.Fence) (string, error) {
+func (e *Engine) name(ctx context.Context, processID string, named wire.Named) (string, error) {
+	f := named.Fence
 	l, verdict, err := e.admit(ctx, f)
 	switch {
 	case err != nil:
@@ -313,6 +320,7 @@ func (e *Engine) name(ctx context.Context, processID string, f wire.Fence) (stri
 	if l := e.live[f.Call]; l != nil {
 		e.hear(l, processID)
 		e.answered(l) // its process polls: this is the poll
+		l.seen = named.Seen
 		e.apps.heard(appID{l.run.Env, l.run.App}, "", e.now())
 	}
 	return "", nil
@@ -404,12 +412,15 @@ func (e *Engine) unheld(processID string) {
 // pendingNews tells whether a process must hear of one of its calls. Engine.mu is held.
 func (e *Engine) pendingNews(p *process) bool {
 	for _, l := range p.calls {
-		if l.question != nil || (l.run.Ending != nil && l.told != wire.Ending) {
+		if l.question != nil || (l.run.Ending != nil && l.told != wire.Ending) || l.hasNews() {
 			return true
 		}
 	}
 	return false
 }
+
+// hasNews tells whether the history has an entry that its process must hear of. Engine.mu is held.
+func (l *live) hasNews() bool { return l.seen != nil && *l.seen < l.news }
 
 // news gathers what the process must know of its calls.
 func (e *Engine) news(hb wire.Heartbeat) []wire.News {
@@ -423,9 +434,33 @@ func (e *Engine) news(hb wire.Heartbeat) []wire.News {
 		case l.run.Ending != nil:
 			l.told = wire.Ending
 			list = append(list, wire.News{Call: f.Call, Nonce: f.Nonce, Status: wire.Ending, Ending: &wire.EndingInfo{Reason: l.run.Ending.Reason}})
+		case l.hasNews():
+			list = append(list, wire.News{Call: f.Call, Nonce: f.Nonce, Status: wire.NewEntries})
 		case l.question != nil:
 			list = append(list, wire.News{Call: f.Call, Nonce: f.Nonce, Status: wire.NamedQ})
 		}
 	}
 	return list
+}
+
+// withEntries adds to the news of entries the entries: a page of them, the next poll asks for more (H2).
+func (e *Engine) withEntries(ctx context.Context, news []wire.News, hb wire.Heartbeat) []wire.News {
+	out := news[:0]
+	for _, n := range news {
+		if n.Status == wire.NewEntries {
+			i := slices.IndexFunc(hb.Calls, func(c wire.Named) bool { return c.Call == n.Call })
+			page, err := e.store.Entries(ctx, store.EntryQuery{
+				RunID: runOf(hb.Calls[i].Token), After: max(*hb.Calls[i].Seen, 0), EntriesMax: wire.PageEntriesMax, BytesMax: wire.PageBytesMax,
+			})
+			if err != nil {
+				e.log.Error("reading news", "call", n.Call, "error", err)
+				continue
+			}
+			for _, entry := range page {
+				n.Entries = append(n.Entries, entryOf(entry))
+			}
+		}
+		out = append(out, n)
+	}
+	return out
 }

@@ -24,7 +24,11 @@ func bubble(t *testing.T, test func(t *testing.T)) {
 // poll names calls once, and waits at most wait for news.
 func (n *node) poll(t testing.TB, wait time.Duration, fences ...wire.Fence) []wire.News {
 	t.Helper()
-	answer, err := n.Heartbeat(context.Background(), wire.Heartbeat{Process: "process", Calls: fences, WaitMs: wait.Milliseconds()})
+	hb := wire.Heartbeat{Process: "process", WaitMs: wait.Milliseconds()}
+	for _, f := range fences {
+		hb.Calls = append(hb.Calls, wire.Named{Fence: f})
+	}
+	answer, err := n.Heartbeat(context.Background(), hb)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +41,7 @@ func (n *node) keepPolling(t testing.TB, f wire.Fence) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		for ctx.Err() == nil {
-			n.Heartbeat(ctx, wire.Heartbeat{Process: "process", Calls: []wire.Fence{f}, WaitMs: 5000})
+			n.Heartbeat(ctx, wire.Heartbeat{Process: "process", Calls: []wire.Named{{Fence: f}}, WaitMs: 5000})
 		}
 	}()
 	synctest.Wait()
@@ -326,7 +330,7 @@ func TestAGracefulStopAnswersPollsAndKeepsCalls(t *testing.T) {
 		answered := make(chan struct{})
 		began := time.Now()
 		go func() {
-			n.Heartbeat(context.Background(), wire.Heartbeat{Process: "process", Calls: []wire.Fence{c.fence("n")}, WaitMs: 5000})
+			n.Heartbeat(context.Background(), wire.Heartbeat{Process: "process", Calls: []wire.Named{{Fence: c.fence("n")}}, WaitMs: 5000})
 			close(answered)
 		}()
 		synctest.Wait()

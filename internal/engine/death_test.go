@@ -121,7 +121,7 @@ func TestAPollThatBreaksOffWhileItIsReadHoldsNoCall(t *testing.T) {
 		leave()
 		// The second call is not known here, so that its run is read.
 		other := wire.Fence{Call: "call_other", Token: c.Call.Call.Token, Nonce: "m"}
-		if _, err := n.Heartbeat(gone, wire.Heartbeat{Process: "process", Calls: []wire.Fence{c.fence("n"), other}, WaitMs: 5000}); err == nil {
+		if _, err := n.Heartbeat(gone, wire.Heartbeat{Process: "process", Calls: []wire.Named{{Fence: c.fence("n")}, {Fence: other}}, WaitMs: 5000}); err == nil {
 			t.Fatal("the poll did not break off")
 		}
 		began := time.Now()

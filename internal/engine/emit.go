@@ -6,6 +6,7 @@ import (
 	"encoding/json/v2"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/nelkap/nelkap/internal/id"
 	"github.com/nelkap/nelkap/internal/store"
@@ -21,6 +22,7 @@ type NewEvent struct {
 	// under its event's name (K3). Empty: drawn here.
 	ID   string
 	Send *wire.Send
+	At   time.Time // when it is emitted; zero or past: at once
 }
 
 // Emitted is a stored event, and whether this emit stored it.
@@ -99,6 +101,7 @@ func (e *Engine) emitOnce(ctx context.Context, env string, events []NewEvent, re
 	if res.Bound {
 		e.mistrust(sends(events)...)
 	}
+	e.matching.wake() // runs may wait for these events
 	switch {
 	case errors.Is(err, store.ErrExists):
 		e.giveBackAll(runs)
@@ -124,9 +127,7 @@ func (e *Engine) emitOnce(ctx context.Context, env string, events []NewEvent, re
 		}
 	}
 	for _, started := range runs {
-		for _, l := range started {
-			e.launch(l.run, l.queue, &fresh{payload: l.payload, event: l.event})
-		}
+		e.launchAll(started)
 	}
 	return out, false, nil
 }
@@ -163,7 +164,14 @@ func (e *Engine) plan(ctx context.Context, env string, ev NewEvent) (*Emitted, [
 		return nil, nil, nil, err
 	}
 	now := e.now()
-	ops, runs := e.eventOps(env, ev)
+	var ops []store.Op
+	var runs []launched
+	if ev.At.After(now) {
+		ops = []store.Op{store.PutLater{Event: store.LaterEvent{Env: env, ID: ev.ID, Name: ev.Name, Payload: ev.Payload, DueAt: ev.At}}}
+		e.dueHint.wake()
+	} else {
+		ops, runs = e.eventOps(env, ev)
+	}
 	switch {
 	case !drawn(ev.ID):
 		key := store.Key{Env: env, Kind: store.KeyEvent, Scope: ev.Name, Key: ev.ID, Owner: ev.ID, Hash: hash, ExpiresAt: now.Add(eventKeyLife)}
@@ -186,19 +194,43 @@ func (e *Engine) eventOps(env string, ev NewEvent) ([]store.Op, []launched) {
 	wired := &wire.Event{ID: ev.ID, Event: ev.Name, Payload: ev.Payload, CreatedAt: wire.At(now)}
 	var runs []launched
 	var ops []store.Op
+	seen := candidateOf(&stored)
 	for _, t := range e.apps.startedBy(env, ev.Name) {
+		if !e.passes(t, seen) {
+			continue
+		}
 		run := workflow.Run{ID: id.New(id.Run), Env: env, App: t.app.name, Workflow: t.workflow.Name, Event: ev.Name, EventID: ev.ID}
 		begun, q := e.tryBegin(e.newRun(run, t.workflow))
 		runs = append(runs, launched{run: begun, queue: q, payload: ev.Payload, event: wired})
-		ops = append(ops, store.InsertRun{Run: begun, Payload: ev.Payload})
+		ops = append(ops, store.InsertRun{Run: begun, Payload: ev.Payload, Waits: cancelWaits(t.workflow)})
 	}
 	stored.Runs = len(runs)
 	return append([]store.Op{store.InsertEvent{Event: stored}}, ops...), runs
 }
 
+// passes tells whether one of a workflow's triggers takes an event. A filter's error is no match (E3).
+func (e *Engine) passes(t target, ev *candidate) bool {
+	for _, text := range t.filters {
+		if text == "" {
+			return true
+		}
+		ok, err := e.filters.match(text, ev)
+		if err != nil {
+			e.log.Info("a trigger's filter failed on an event: no match", "app", t.app.name, "workflow", t.workflow.Name, "event", ev.Name, "eventId", ev.ID, "error", err)
+		}
+		if ok {
+			return true
+		}
+	}
+	return false
+}
+
 func eventOf(ops []store.Op) store.Event {
 	if key, ok := ops[0].(store.TakeKey); ok {
 		return eventOf(key.Then)
+	}
+	if later, ok := ops[0].(store.PutLater); ok {
+		return store.Event{Env: later.Event.Env, ID: later.Event.ID, Name: later.Event.Name, Payload: later.Event.Payload, CreatedAt: later.Event.DueAt}
 	}
 	return ops[0].(store.InsertEvent).Event
 }

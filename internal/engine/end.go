@@ -2,7 +2,9 @@ package engine
 
 import (
 	"context"
+	"encoding/json/jsontext"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/store"
@@ -104,14 +106,19 @@ func (e *Engine) endOnce(ctx context.Context, l *live, f wire.Fence, end wire.En
 			run.Call = &bound
 		}
 	}
-	if in.Kind == workflow.EndSuspended {
+	var reg registration
+	var trees jsontext.Value
+	if in.Kind == workflow.EndSuspended && run.Ending == nil {
 		// After the unsaved results: they may hold the very retry that it waits for.
-		if in.RetryAt, err = e.earliestRetry(ctx, run.ID, end.Waits); err != nil {
+		if reg, trees, err = e.suspension(ctx, &run, &end, &in); err != nil {
 			return err
 		}
 	}
 	in.Entries = history.Entries
-	_, err = e.applyTo(run, history, func(workflow.Run, store.History) (workflow.Input, error) { return in, nil })
+	c, err := e.applyWith(run, history, func(workflow.Run, store.History) (workflow.Input, error) { return in, nil }, reg.with(trees))
+	if err == nil {
+		e.opened(reg, c.result.Opened)
+	}
 	return err
 }
 
@@ -171,7 +178,10 @@ func outputTooLarge(size int) *wire.Error {
 }
 
 // earliestRetry finds when the first of the steps that a suspended run waits for is due again; zero if none is.
-func (e *Engine) earliestRetry(ctx context.Context, runID string, waits []wire.Wait) (time.Time, error) {
+func (e *Engine) earliestRetry(ctx context.Context, runID string, waits []wire.Tree) (time.Time, error) {
+	if !slices.ContainsFunc(waits, func(w wire.Tree) bool { return w.Retry != nil }) {
+		return time.Time{}, nil
+	}
 	attempts, err := e.store.Attempts(ctx, runID)
 	if err != nil {
 		return time.Time{}, err

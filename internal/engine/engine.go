@@ -6,7 +6,8 @@
 // loop works, slower, without the notifications that it gets.
 //
 // The parts, a file each: commit (group commit), start and emit (runs, events, replays), dispatch (which run is called next), play
-// (one call), contact (who is alive), still (when this process stood still), save, item and end (what apps say), timer, sweep, registry
+// (one call), contact (who is alive), still (when this process stood still), save, item, register, claim and end (what apps say), made (steps that the server makes), news and match (what waits come to), timer, due (schedules and
+// events for later), sweep, registry
 // and apps (what apps are, and whether they can be used), wait (who waits for a run), log (the lines that follow a run).
 package engine
 
@@ -93,6 +94,9 @@ type Engine struct {
 	committer *committer
 	timers    *timers
 	apps      *registry
+	filters   *filters
+	matching  hint // there may be waits to look at
+	dueHint   hint // there may be something due earlier than was known
 
 	mu        sync.Mutex       // guards what follows
 	live      map[string]*live // by call
@@ -133,7 +137,9 @@ func New(s store.Store, caller Caller, options Options) *Engine {
 	}
 	e.committer = newCommitter(s, e.log)
 	e.timers = newTimers()
-	e.apps = newRegistry(options.AppPauseMax)
+	e.matching, e.dueHint = newHint(), newHint()
+	e.filters = newFilters()
+	e.apps = newRegistry(options.AppPauseMax, e.filters)
 	return e
 }
 
@@ -153,6 +159,8 @@ func (e *Engine) Run(ctx context.Context, ready func()) error {
 	e.spawn(e.runQueues)
 	e.spawn(e.runApps)
 	e.spawn(e.runSweep)
+	e.spawn(e.runMatching)
+	e.spawn(e.runDue)
 	e.spawn(e.runPulse)
 	ready()
 	<-ctx.Done()
@@ -242,6 +250,14 @@ func (e *Engine) apply(ctx context.Context, runID string, gather input) (change,
 
 // applyTo is apply for a run that is known; ErrStale if it has changed.
 func (e *Engine) applyTo(run workflow.Run, history store.History, gather input) (change, error) {
+	return e.applyWith(run, history, gather, nil)
+}
+
+// with adds to the write of a decision what the core does not know of, and what is written beside it.
+type with func(update *store.UpdateRun) []store.Op
+
+// applyWith is applyTo with more to write; add may be nil.
+func (e *Engine) applyWith(run workflow.Run, history store.History, gather input, add with) (change, error) {
 	c := change{before: run, decision: workflow.Decision{Run: run}}
 	in, err := gather(run, history)
 	if err != nil || in == nil {
@@ -254,7 +270,12 @@ func (e *Engine) applyTo(run workflow.Run, history store.History, gather input) 
 	if c.decision.Run.Version == run.Version {
 		return c, nil
 	}
-	if c.result, err = e.committer.commit(store.Change{updateOf(c.decision, in)}); err != nil {
+	update := updateOf(c.decision, in)
+	var beside []store.Op
+	if add != nil {
+		beside = add(&update)
+	}
+	if c.result, err = e.committer.commit(append(store.Change{update}, beside...)); err != nil {
 		return c, err
 	}
 	e.after(c)
@@ -263,6 +284,9 @@ func (e *Engine) applyTo(run workflow.Run, history store.History, gather input) 
 
 func updateOf(d workflow.Decision, in workflow.Input) store.UpdateRun {
 	u := store.UpdateRun{Run: d.Run, Append: d.Append, Output: d.Output, Error: d.Error}
+	for _, w := range d.Open {
+		u.Open = append(u.Open, store.OpenWait{Wait: w})
+	}
 	if cut, ok := in.(workflow.Cut); ok {
 		u.CutCall = cut.CallID
 	}
@@ -285,6 +309,9 @@ func (e *Engine) after(c change) {
 	}
 	if run.Status.Final() {
 		e.ended(c.decision, l)
+		if run.Parent != "" || run.Invokes {
+			e.matching.wake() // its parent or its children have to hear of it
+		}
 	}
 }
 

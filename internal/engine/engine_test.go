@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json/jsontext"
 	"io"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -199,7 +200,7 @@ func (n *node) save(c *sentCall, nonce string, seen int64, items ...wire.Item) w
 
 func want(t testing.TB, what string, got, want any) {
 	t.Helper()
-	if got != want {
+	if !reflect.DeepEqual(got, want) {
 		t.Fatalf("%s: got %v, want %v", what, got, want)
 	}
 }

@@ -27,7 +27,7 @@ func TestASaveBringsTheEntriesThatItsCodeHasNotSeen(t *testing.T) {
 			{"the first entry", "a", `1`, 0, ""},
 			{"the second, whose code has not seen the first", "b", `2`, 0, "a"},
 			{"the third, whose code has seen both", "c", `3`, 2, ""},
-			{"a step that has a result already brings it", "b", `"another"`, 1, "b"},
+			{"a step that has a result already brings it, and what came after it", "b", `"another"`, 1, "bc"},
 		} {
 			out := n.save(c, "n", s.seen, completed(s.step, s.output))
 			names, last := "", s.seen

@@ -14,8 +14,11 @@ import (
 type itemPlan struct {
 	step    int // index among the change's steps; -1 if it is none
 	retry   int // index among the change's retries; -1 likewise
+	start   int // index among the change's starts; -1 likewise
 	attempt int // that threw, and is tried again
+	wait    bool
 	refused *wire.Error
+	output  jsontext.Value // of a step that the server made
 }
 
 // planSave makes the write of a save. detail is not empty when an item breaks the protocol; then nothing is saved.
@@ -27,12 +30,18 @@ func (e *Engine) planSave(run *workflow.Run, save wire.Save) (op store.SaveSteps
 		if detail := wire.CheckItem(item); detail != "" {
 			return op, nil, detail
 		}
-		plan := itemPlan{step: -1, retry: -1}
+		plan := itemPlan{step: -1, retry: -1, start: -1}
 		switch {
+		case run.Ending != nil && (item.Op == wire.OpWait || item.Op == wire.OpClaim || item.Op == wire.OpCallback):
+			plan.refused = runEnding()
+		case item.Op == wire.OpWait:
+			plan.wait = true
+		case item.Op == wire.OpClaim, item.Op == wire.OpCallback: // makeSteps makes their steps
 		case item.Op == wire.OpStart && run.Ending != nil:
-			plan.refused = &wire.Error{Name: "RunEndingError", Message: "the run is ending: no further step starts"}
+			plan.refused = runEnding()
 		case item.Op == wire.OpStart:
-			op.Starts = append(op.Starts, store.Start{StepID: stepID(item), Attempt: item.Attempt, StartedAt: now})
+			plan.start = len(op.Starts)
+			op.Starts = append(op.Starts, store.Start{StepID: stepID(item), Attempt: item.Attempt, StartedAt: now, Interrupted: interrupted(item, now)})
 		case len(item.Output) > wire.ResultBytesMax:
 			plan.refused = tooLarge(item)
 		default:
@@ -48,6 +57,10 @@ func (e *Engine) planSave(run *workflow.Run, save wire.Save) (op store.SaveSteps
 		items = append(items, plan)
 	}
 	return op, items, ""
+}
+
+func runEnding() *wire.Error {
+	return &wire.Error{Name: "RunEndingError", Message: "the run is ending: no further step starts"}
 }
 
 func tooLarge(item *wire.Item) *wire.Error {
@@ -106,8 +119,12 @@ func (p itemPlan) outcome(res *store.Result, now time.Time) wire.ItemOutcome {
 		return wire.ItemOutcome{Status: wire.ItemRefused, Error: p.refused}
 	case p.retry >= 0:
 		return wire.ItemOutcome{Status: wire.ItemRetrying, Attempt: p.attempt, RetryInMs: max(res.Retries[p.retry].Sub(now).Milliseconds(), 0)}
+	case p.wait:
+		return wire.ItemOutcome{Status: wire.ItemWaiting}
+	case p.start >= 0:
+		return startOutcome(res.Starts[p.start], now)
 	case p.step < 0:
-		return wire.ItemOutcome{Status: wire.ItemStarted}
+		return wire.ItemOutcome{Status: wire.ItemStands}
 	}
 	switch r := res.Steps[p.step]; {
 	case r.Refused == store.LimitSteps:
@@ -117,6 +134,27 @@ func (p itemPlan) outcome(res *store.Result, now time.Time) wire.ItemOutcome {
 	case r.Stands:
 		return wire.ItemOutcome{Status: wire.ItemStands}
 	default:
-		return wire.ItemOutcome{Status: wire.ItemSaved, Entry: r.Entry}
+		return wire.ItemOutcome{Status: wire.ItemSaved, Entry: r.Entry, Output: p.output}
 	}
+}
+
+// interrupted is the entry of a step that runs at most once, should another playing have started it; nil for other steps (S5).
+func interrupted(item *wire.Item, now time.Time) *workflow.Step {
+	if !item.Once {
+		return nil
+	}
+	return new(workflow.Interrupted(stepID(item), now))
+}
+
+// startOutcome tells a step with a check whether to look first, and when at the earliest: a playing before may go on for two heartbeat
+// intervals after it was last heard of, and a cut comes at least a short question after that (S4, C1).
+func startOutcome(r store.StartResult, now time.Time) wire.ItemOutcome {
+	if r.Entry > 0 {
+		return wire.ItemOutcome{Status: wire.ItemStands}
+	}
+	o := wire.ItemOutcome{Status: wire.ItemStarted, Again: r.Again}
+	if !r.CutAt.IsZero() {
+		o.CheckInMs = max(r.CutAt.Add(2*heartbeatMax-shortQuestion).Sub(now).Milliseconds(), 0)
+	}
+	return o
 }

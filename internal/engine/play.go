@@ -155,6 +155,13 @@ func (e *Engine) reload(ctx context.Context, run workflow.Run, steps *wire.Steps
 	if err != nil {
 		return nil, err
 	}
+	open, err := e.openWaits(ctx, run.ID)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range open {
+		steps.Waiting = append(steps.Waiting, wire.Waiting{Kind: w.Kind, Name: w.Name, Number: w.Number})
+	}
 	now := e.now()
 	for _, a := range attempts {
 		if !a.RetryAt.IsZero() {

@@ -464,7 +464,7 @@ func TestAReplayIsANewRun(t *testing.T) {
 		seen := map[string]bool{first.Run.ID: true}
 		of := first.Run.ID
 		for range 3 { // twice, and the replay of a replay
-			r, err := n.Replay(context.Background(), engine.DefaultEnv, of, "", nil)
+			r, err := n.Replay(context.Background(), engine.ReplayRequest{Env: engine.DefaultEnv, RunID: of})
 			if err != nil || !r.Created || seen[r.Run.ID] || r.Run.ReplayOf != of {
 				t.Fatalf("%+v, %v", r, err)
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nelkap/nelkap/internal/backoff"
 	"github.com/nelkap/nelkap/internal/call"
+	"github.com/nelkap/nelkap/internal/schedule"
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/wire"
 )
@@ -23,6 +24,7 @@ type registry struct {
 	apps     map[appID]*app
 	starters map[starter][]target // made anew whenever an app changes
 	pauseMax time.Duration        // between looks at an app that can't be used; never changed
+	filters  *filters
 }
 
 // source is an address at which an app is, or is expected.
@@ -54,10 +56,11 @@ type starter struct{ env, event string }
 type target struct {
 	app      appID
 	workflow wire.Workflow
+	filters  []string // where an event starts it: one for each trigger; empty passes every event
 }
 
-func newRegistry(pauseMax time.Duration) *registry {
-	return &registry{pauseMax: pauseMax, sources: map[string]*source{}, apps: map[appID]*app{}, starters: map[starter][]target{}}
+func newRegistry(pauseMax time.Duration, f *filters) *registry {
+	return &registry{pauseMax: pauseMax, filters: f, sources: map[string]*source{}, apps: map[appID]*app{}, starters: map[starter][]target{}}
 }
 
 // add expects an app at an address. private is the operator's word. Adding an address again changes nothing, but for the word.
@@ -247,6 +250,7 @@ func (r *registry) described(s *source, m *wire.Manifest, o describeOptions) (re
 	before := a.record
 	a.source = s
 	a.merge(m, o)
+	a.problems = r.problems(a.manifest)
 	a.record.URL, a.record.Private, a.record.SeenAt = s.url, s.private, o.now
 	if o.concurrency > 0 {
 		a.record.Concurrency = o.concurrency
@@ -285,12 +289,12 @@ func (a *app) merge(m *wire.Manifest, o describeOptions) {
 		if slices.ContainsFunc(m.Workflows, func(w wire.Workflow) bool { return w.Name == old.Name }) {
 			continue
 		}
-		since := or(a.record.Gone[old.Name], o.now)
-		if !o.sync && o.now.Sub(since) < o.forgetAfter {
+		if since, kept := a.keeps(old.Name, o); kept {
 			gone[old.Name] = since
 			merged.Workflows = append(merged.Workflows, old)
 		}
 	}
+	a.keepTriggers(merged.Workflows, gone, o)
 	for _, w := range m.Workflows {
 		if !slices.ContainsFunc(a.manifest.Workflows, func(old wire.Workflow) bool { return w.Name == old.Name }) {
 			delete(a.unknown, w.Name)
@@ -298,7 +302,33 @@ func (a *app) merge(m *wire.Manifest, o describeOptions) {
 	}
 	a.manifest, a.record.Gone, a.record.Hash = merged, gone, m.Hash
 	a.record.Manifest, _ = json.Marshal(merged, json.Deterministic(true)) // strings and numbers: it can't fail
-	a.problems = problems(merged)
+}
+
+// keeps tells whether what a manifest lacks stays for a while, and since when it is lacking.
+func (a *app) keeps(name string, o describeOptions) (since time.Time, kept bool) {
+	since = or(a.record.Gone[name], o.now)
+	return since, !o.sync && o.now.Sub(since) < o.forgetAfter
+}
+
+// keepTriggers adds to workflows the triggers that they had before, for as long as such are kept.
+func (a *app) keepTriggers(workflows []wire.Workflow, gone map[string]time.Time, o describeOptions) {
+	for i := range workflows {
+		w := &workflows[i]
+		old := slices.IndexFunc(a.manifest.Workflows, func(old wire.Workflow) bool { return old.Name == w.Name })
+		if _, lacking := gone[w.Name]; lacking || old < 0 {
+			continue
+		}
+		for _, t := range a.manifest.Workflows[old].Triggers {
+			if slices.Contains(w.Triggers, t) {
+				continue
+			}
+			name := w.Name + "\x00" + cmp.Or(t.Event, t.Webhook, t.Schedule) + "\x00" + t.Timezone + t.If
+			if since, kept := a.keeps(name, o); kept {
+				gone[name] = since
+				w.Triggers = append(slices.Clip(w.Triggers), t)
+			}
+		}
+	}
 }
 
 func same(a, b store.App) bool {
@@ -307,25 +337,38 @@ func same(a, b store.App) bool {
 }
 
 // problems lists what a manifest asks for and this server can't do: it is refused, never passed over in silence.
-func problems(m wire.Manifest) []string {
+func (r *registry) problems(m wire.Manifest) []string {
 	var list []string
 	for _, w := range m.Workflows {
 		for _, t := range w.Triggers {
-			if p := unsupported(t); p != "" {
+			if p := r.broken(t); p != "" {
 				list = append(list, fmt.Sprintf("workflow %q: %s", w.Name, p))
+			}
+		}
+		for _, t := range w.CancelOn {
+			if p := r.broken(t); p != "" {
+				list = append(list, fmt.Sprintf("workflow %q: cancelOn: %s", w.Name, p))
 			}
 		}
 	}
 	return list
 }
 
-// unsupported says why a trigger starts nothing on this version of the server; empty if it does.
-func unsupported(t wire.Trigger) string {
-	switch {
-	case t.If != "":
-		return "this version of the server knows no filters (if): the trigger starts nothing"
-	case t.Schedule != "":
-		return "this version of the server knows no schedules: the trigger starts nothing"
+// broken says why a trigger starts nothing; empty if it does.
+func (r *registry) broken(t wire.Trigger) string {
+	if t.If != "" {
+		if _, err := r.filters.get(t.If); err != nil {
+			return "the filter of its trigger starts nothing: " + err.Error()
+		}
+	}
+	if t.Schedule == "" {
+		return ""
+	}
+	if _, err := schedule.Parse(t.Schedule, t.Timezone); err != nil {
+		return "its schedule starts nothing: " + err.Error()
+	}
+	if _, err := schedule.ParseCatchUp(t.CatchUp); err != nil {
+		return "its schedule starts nothing: " + err.Error()
 	}
 	return ""
 }
@@ -335,18 +378,19 @@ func (r *registry) rebuild() {
 	r.starters = map[starter][]target{}
 	for id, a := range r.apps {
 		for _, w := range a.manifest.Workflows {
-			seen := map[string]bool{}
+			filters := map[string][]string{} // by event
 			for _, t := range w.Triggers {
 				event := t.Event
 				if t.Webhook != "" {
 					event = webhookEvent(t.Webhook)
 				}
-				if event == "" || seen[event] || unsupported(t) != "" {
-					continue
+				if event != "" && r.broken(t) == "" {
+					filters[event] = append(filters[event], t.If)
 				}
-				seen[event] = true
+			}
+			for event, list := range filters {
 				key := starter{id.env, event}
-				r.starters[key] = append(r.starters[key], target{id, w})
+				r.starters[key] = append(r.starters[key], target{id, w, list})
 			}
 		}
 	}
@@ -380,7 +424,7 @@ func (r *registry) find(env, appName, workflow string) ([]target, error) {
 		}
 		for _, w := range a.manifest.Workflows {
 			if w.Name == workflow {
-				list = append(list, target{id, w})
+				list = append(list, target{app: id, workflow: w})
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -113,6 +114,9 @@ type attempt struct {
 // trySave makes the change of a save of a known call without reading anything: the way that nearly every save takes. It gives
 // nil where the call must be looked up first.
 func (e *Engine) trySave(processID, manifest string, save wire.Save) *attempt {
+	if madeHere(save.Items) {
+		return nil
+	}
 	e.mu.Lock()
 	l := e.live[save.Call]
 	if l == nil || l.stale() || workflow.Admit(&l.run, workflow.Fence{CallID: save.Call, Token: save.Token, Nonce: save.Nonce}, l.written) != workflow.Accept {
@@ -189,6 +193,9 @@ func (e *Engine) unsaved(save wire.Save, err error) wire.SaveOutcome {
 }
 
 func (e *Engine) saveOnce(ctx context.Context, l *live, save wire.Save) (wire.SaveOutcome, error) {
+	if madeHere(save.Items) {
+		return e.saveMade(ctx, l, save)
+	}
 	e.mu.Lock()
 	run := l.run
 	e.mu.Unlock()
@@ -267,25 +274,34 @@ func (e *Engine) saved(ctx context.Context, l *live, save wire.Save, items []ite
 		last = max(last, entry)
 		covered[o.Entry] = o.Status == wire.ItemSaved
 	}
+	last = max(last, res.History.Entries) // also what waits have come to meanwhile (H2)
 	missing := false
 	for entry := seen + 1; entry <= last; entry++ {
 		missing = missing || !covered[entry]
 	}
 	e.logSaved(l, &save, out.Items)
 	if missing {
-		out.Entries = e.uncovered(ctx, l.runID, seen, last, covered)
+		entries, err := e.uncovered(ctx, l.runID, seen, last, covered)
+		if err != nil {
+			// It is stored, and the code may not go on without what came before it (H1): the same save again is answered with all.
+			e.log.Warn("a save is to come again: what its code has not seen can't be read", "run", l.runID, "error", err)
+			return wire.SaveOutcome{Call: save.Call, Status: wire.Later}
+		}
+		out.Entries = entries
 	}
 	return out
 }
 
 // uncovered reads the entries after seen, up to last, that a save's own items do not stand for (H1).
-func (e *Engine) uncovered(ctx context.Context, runID string, seen, last int64, covered map[int64]bool) []wire.Entry {
+func (e *Engine) uncovered(ctx context.Context, runID string, seen, last int64, covered map[int64]bool) ([]wire.Entry, error) {
 	var out []wire.Entry
 	for seen < last {
 		page, err := e.store.Entries(ctx, store.EntryQuery{RunID: runID, After: seen, EntriesMax: wire.PageEntriesMax, BytesMax: wire.PageBytesMax})
-		if err != nil || len(page) == 0 {
-			e.log.Error("reading entries", "run", runID, "after", seen, "error", err)
-			return out
+		if err == nil && len(page) == 0 {
+			err = fmt.Errorf("W9: run %s has no entry after %d, and had %d", runID, seen, last)
+		}
+		if err != nil {
+			return nil, err
 		}
 		for _, entry := range page {
 			if seen = entry.Entry; seen <= last && !covered[seen] {
@@ -293,7 +309,7 @@ func (e *Engine) uncovered(ctx context.Context, runID string, seen, last int64, 
 			}
 		}
 	}
-	return out
+	return out, nil
 }
 
 func entryOf(e store.Entry) wire.Entry {

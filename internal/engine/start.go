@@ -51,6 +51,7 @@ type StartRequest struct {
 	ID       string        // drawn by the client before its first try, or empty
 	Key      string        // the run key, or empty
 	KeyFor   time.Duration // how long the key is kept; zero is for ever
+	At       time.Time     // when its first call is due; zero: at once
 	Send     *wire.Send    // where a step sends it
 	Request  *RequestKey
 }
@@ -78,7 +79,7 @@ func (e *Engine) StartRun(ctx context.Context, r StartRequest) (Started, error) 
 		if err != nil {
 			return Started{}, err
 		}
-		started, err := e.start(ctx, birth{run: e.newRun(run, t.workflow), payload: r.Payload, hash: hashOf(r.Payload), request: r, sender: sender})
+		started, err := e.start(ctx, birth{run: e.newRunAt(run, t.workflow, r.At), payload: r.Payload, hash: hashOf(r.Payload), request: r, sender: sender, waits: cancelWaits(t.workflow)})
 		if !errors.Is(err, store.ErrStale) {
 			return started, err
 		}
@@ -94,13 +95,21 @@ type birth struct {
 	hash    string
 	request StartRequest
 	sender  *workflow.Run // where a step sends it
+	waits   []workflow.Wait
+	replay  *store.Replay
 }
 
 // newRun gives a run what its workflow and this server set.
 func (e *Engine) newRun(run workflow.Run, w wire.Workflow) workflow.Run {
+	return e.newRunAt(run, w, time.Time{})
+}
+
+// newRunAt is newRun for a run that is due later.
+func (e *Engine) newRunAt(run workflow.Run, w wire.Workflow, at time.Time) workflow.Run {
 	return workflow.Start(run, workflow.Settings{
 		Timeout: time.Duration(w.TimeoutMs) * time.Millisecond,
 		Lease:   max(or(time.Duration(w.LeaseMs)*time.Millisecond, e.options.Lease), LeaseMin),
+		At:      at,
 	}, e.now())
 }
 
@@ -190,8 +199,12 @@ func (e *Engine) start(ctx context.Context, b birth) (Started, error) {
 	if err != nil {
 		return Started{}, err
 	}
-	begun, q := e.tryBegin(b.run)
-	res, err := e.committer.commit(fenced(ops(store.InsertRun{Run: begun, Payload: b.payload}), b.sender, b.request.Send))
+	begun, q := b.run, (*queue)(nil)
+	if b.replay == nil || b.replay.Entries == 0 { // a first call reads no steps
+		begun, q = e.tryBegin(b.run)
+	}
+	change := store.Change{store.InsertRun{Run: begun, Payload: b.payload, Waits: b.waits, Replay: b.replay}}
+	res, err := e.committer.commit(fenced(ops(change), b.sender, b.request.Send))
 	if res.Bound {
 		e.mistrust(b.request.Send)
 	}
@@ -210,7 +223,7 @@ func (e *Engine) start(ctx context.Context, b birth) (Started, error) {
 }
 
 // keyed wraps the write of a new run in the keys that it comes with.
-func (e *Engine) keyed(ctx context.Context, b birth) (wrap func(store.Op) store.Change, err error) {
+func (e *Engine) keyed(ctx context.Context, b birth) (wrap func(store.Change) store.Change, err error) {
 	now, r := e.now(), b.request
 	var keys []store.Key // from the inside out
 	switch {
@@ -230,8 +243,7 @@ func (e *Engine) keyed(ctx context.Context, b birth) (wrap func(store.Op) store.
 	if r.Request != nil {
 		keys = append(keys, requestKey(r.Env, r.Request, b.run.ID, now))
 	}
-	return func(op store.Op) store.Change {
-		change := store.Change{op}
+	return func(change store.Change) store.Change {
 		for _, key := range keys {
 			change = store.Change{store.TakeKey{Key: key, Now: now, Then: change}}
 		}
@@ -325,6 +337,9 @@ func samePlaces(a, b string) bool {
 
 // tryBegin begins a new run's first call in the commit that stores it, if its app has room (one commit fewer per run).
 func (e *Engine) tryBegin(run workflow.Run) (workflow.Run, *queue) {
+	if run.NextAt.After(e.now()) {
+		return run, nil
+	}
 	e.mu.Lock()
 	q, ok := e.reserve(appID{run.Env, run.App})
 	e.mu.Unlock()
@@ -368,25 +383,6 @@ func (e *Engine) launch(run workflow.Run, q *queue, f *fresh) {
 		return // the call keeps its lease; it is asked for after the restart
 	}
 	e.spawn(func() { e.play(l, f) })
-}
-
-// Replay starts a new run of the same workflow with the same payload, byte for byte (promise 7). ErrNotFound.
-func (e *Engine) Replay(ctx context.Context, env, runID, newID string, request *RequestKey) (Started, error) {
-	if e.committer.full() {
-		return Started{}, ErrBusy
-	}
-	original, err := e.store.Record(ctx, env, runID)
-	if err != nil {
-		return Started{}, err
-	}
-	t, err := e.oneWorkflow(env, original.App, original.Workflow)
-	if errors.Is(err, ErrUnknownWorkflow) {
-		t = target{app: appID{env, original.App}, workflow: wire.Workflow{Name: original.Workflow}}
-	} else if err != nil {
-		return Started{}, err
-	}
-	run := workflow.Run{ID: or(newID, id.New(id.Run)), Env: env, App: t.app.name, Workflow: t.workflow.Name, ReplayOf: original.ID, Event: original.Event, EventID: original.EventID}
-	return e.start(ctx, birth{run: e.newRun(run, t.workflow), payload: original.Payload, hash: hashOf(original.Payload), request: StartRequest{Env: env, Request: request}})
 }
 
 // Cancel asks a run to end (Z1). It is durable on return; asked again, it changes nothing. ErrNotFound.

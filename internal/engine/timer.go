@@ -2,6 +2,7 @@ package engine
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/store"
@@ -12,6 +13,7 @@ import (
 const (
 	timerNet  = 5 * time.Second // between looks at the store without a hint
 	timerPage = 1_000           // runs read at once
+	timerSide = 64              // runs told at once: they share commits
 )
 
 // timers knows the earliest instant at which the store has something due, as far as this process has heard.
@@ -84,14 +86,8 @@ func (e *Engine) fireDue() {
 			}
 			return
 		}
-		fired := 0
-		for _, run := range due {
-			if e.fire(run) {
-				fired++
-			}
-		}
 		// A page whose every run failed would come again at once: the net comes back to it.
-		if len(due) < timerPage || fired == 0 {
+		if fired := e.fireAll(due); len(due) < timerPage || fired == 0 {
 			break
 		}
 	}
@@ -101,10 +97,35 @@ func (e *Engine) fireDue() {
 	}
 }
 
+// fireAll fires what is due, side by side so that many share a commit, and tells for how many that worked.
+func (e *Engine) fireAll(due []workflow.Run) int {
+	var group sync.WaitGroup
+	var fired atomic.Int64
+	slots := make(chan struct{}, timerSide)
+	for _, run := range due {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			if e.fire(run) {
+				fired.Add(1)
+			}
+		})
+	}
+	group.Wait()
+	return int(fired.Load())
+}
+
 // fire tells a run that its time has come; false if that failed.
 func (e *Engine) fire(run workflow.Run) bool {
 	if run.Phase() == workflow.PhaseRunning && !run.NextAt.After(e.now()) {
 		return e.leaseOver(run)
+	}
+	if run.Phase() != workflow.PhaseEnding && !run.WaitsAt.IsZero() && !run.WaitsAt.After(e.now()) {
+		err := e.fireWaits(run.ID)
+		if err != nil && e.ctx.Err() == nil {
+			e.log.Error("telling a run that its time has come", "run", run.ID, "error", err)
+		}
+		return err == nil
 	}
 	_, err := e.apply(e.ctx, run.ID, func(workflow.Run, store.History) (workflow.Input, error) { return workflow.Timer{}, nil })
 	if err != nil && e.ctx.Err() == nil {

@@ -117,6 +117,7 @@ func (p *player) world(line map[string]any) {
 	switch line["world"] {
 	case "time":
 		time.Sleep(time.Duration(line["ms"].(float64)) * time.Millisecond)
+		synctest.Wait()
 	case "cancel":
 		if _, err := p.node.Cancel(context.Background(), engine.DefaultEnv, p.run); err != nil {
 			p.Fatal(err)
@@ -128,6 +129,9 @@ func (p *player) world(line map[string]any) {
 			p.call.lose()
 		}
 		p.poll()
+	case "event":
+		p.node.emit(p.T, engine.NewEvent{Name: line["event"].(string), Payload: p.encode(line["payload"])})
+		synctest.Wait()
 	case "process killed":
 		p.stopPolling()
 		p.call.lose()
@@ -148,7 +152,7 @@ func (p *player) poll() {
 	f := p.call.fence(p.values[fmt.Sprintf("$nonce%d", p.call.Call.Call.Epoch)].(string))
 	go func() {
 		for ctx.Err() == nil {
-			if _, err := p.node.Heartbeat(ctx, wire.Heartbeat{Process: "process", Calls: []wire.Fence{f}, WaitMs: 5000}); err != nil {
+			if _, err := p.node.Heartbeat(ctx, wire.Heartbeat{Process: "process", Calls: []wire.Named{{Fence: f}}, WaitMs: 5000}); err != nil {
 				return
 			}
 		}
@@ -274,6 +278,12 @@ func (p *player) bind(want, got any) {
 		if got, ok := got.(map[string]any); ok {
 			for name, field := range want {
 				p.bind(field, got[name])
+			}
+		}
+	case []any:
+		if got, ok := got.([]any); ok {
+			for i := range min(len(want), len(got)) {
+				p.bind(want[i], got[i])
 			}
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -38,6 +39,7 @@ type eventBody struct {
 	Event   string          `json:"event" minLength:"1" maxLength:"256" doc:"its name"`
 	Payload json.RawMessage `json:"payload,omitempty" doc:"any JSON, at most 1 MiB"`
 	ID      string          `json:"id,omitempty" maxLength:"256" doc:"any text, unique for 90 days under its name: emitted again it is the same event"`
+	At      *time.Time      `json:"at,omitempty" doc:"when it is emitted, at most a year from now; past is at once"`
 	Send    *sendBody       `json:"send,omitempty" doc:"where a step emits it; the SDKs fill it in"`
 }
 
@@ -131,7 +133,11 @@ func readEvents(body []byte) (events []engine.NewEvent, many bool, err error) {
 			return nil, many, problem(http.StatusUnprocessableEntity, "invalid", fmt.Sprintf("event %d has the name and the id of one before it: give each an id of its own", i))
 		}
 		seen[[2]string{e.Event, e.ID}] = true
-		events = append(events, engine.NewEvent{Name: e.Event, Payload: e.Payload, ID: e.ID, Send: e.Send.wire()})
+		at, err := dueAt(e.At, 0)
+		if err != nil {
+			return nil, many, err
+		}
+		events = append(events, engine.NewEvent{Name: e.Event, Payload: e.Payload, ID: e.ID, Send: e.Send.wire(), At: at})
 	}
 	return events, many, nil
 }
@@ -145,7 +151,7 @@ func decodeStrict(body []byte, into any) error {
 	var place *jsonv2.SemanticError
 	switch {
 	case errors.Is(err, jsonv2.ErrUnknownName) && errors.As(err, &place):
-		return problem(http.StatusUnprocessableEntity, "invalid", fmt.Sprintf("an event has event, payload and id, and nothing else: %s is not known", place.JSONPointer))
+		return problem(http.StatusUnprocessableEntity, "invalid", fmt.Sprintf("an event has event, payload, id and at, and nothing else: %s is not known", place.JSONPointer))
 	case err != nil:
 		return problem(http.StatusBadRequest, "bad_request", "the body is not the JSON that is expected here: "+err.Error())
 	}
@@ -159,7 +165,7 @@ func checkEvent(e eventBody, i int) error {
 	case len(e.ID) > eventIDBytesMax:
 		return problem(http.StatusUnprocessableEntity, "invalid", fmt.Sprintf("event %d: id has %d bytes, and may have %d at most", i, len(e.ID), eventIDBytesMax))
 	}
-	return checkValue("payload", e.Payload, eventBytesMax)
+	return checkPayload(e.Payload, eventBytesMax)
 }
 
 func (a *api) listEvents(ctx context.Context, in *eventsInput) (*eventsOutput, error) {
@@ -227,7 +233,7 @@ func (a *api) hook(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	e := emitted[0].Event
-	writeJSON(w, http.StatusOK, apitype.EmittedEvent{Event: apitype.Event{ID: e.ID, Event: e.Name, CreatedAt: apitype.At(e.CreatedAt), Runs: e.Runs}, Created: true})
+	writeJSON(w, apitype.EmittedEvent{Event: apitype.Event{ID: e.ID, Event: e.Name, CreatedAt: apitype.At(e.CreatedAt), Runs: e.Runs}, Created: true})
 }
 
 // secretHeaders are not stored: they are for this server, not for a workflow.

@@ -59,6 +59,8 @@ func New(o Options) http.Handler {
 	a.public()
 	a.protocol()
 	a.mux.HandleFunc("POST /hooks/{name}", a.hook)
+	a.mux.HandleFunc("POST /callbacks/{token}", a.endCallback)
+	a.mux.HandleFunc("GET /callbacks/{token}", a.confirmCallback)
 	a.mux.HandleFunc("GET /healthz", a.healthz)
 	a.mux.HandleFunc("GET /readyz", a.readyz)
 	return a.middleware(a.mux)
@@ -88,13 +90,14 @@ func (a *api) public() huma.API {
 	a.runs(described)
 	a.events(described)
 	a.apps(described)
+	a.schedules(described)
 	complete(described)
 	return described
 }
 
-// open are the routes that need no key: health, webhooks (whose senders have none), and the protocol's messages, which bear
-// their calls' tokens.
-var open = []string{"GET /healthz", "GET /readyz", "POST /hooks/{name}", "POST /v1/saves", "POST /v1/heartbeats", "POST /v1/ends", "GET /v1/calls/{id}/steps"}
+// open are the routes that need no key: health, webhooks (whose senders have none), callbacks, whose address is the secret, and the
+// protocol's messages, which bear their calls' tokens.
+var open = []string{"GET /healthz", "GET /readyz", "POST /hooks/{name}", "POST /callbacks/{token}", "GET /callbacks/{token}", "POST /v1/saves", "POST /v1/heartbeats", "POST /v1/ends", "GET /v1/calls/{id}/steps"}
 
 type requestIDKey struct{}
 
@@ -140,7 +143,7 @@ func (a *api) nothingThere(w http.ResponseWriter, r *http.Request) {
 
 func (a *api) allowed(r *http.Request) []string {
 	var list []string
-	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut} {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
 		other := r.Clone(r.Context())
 		other.Method = method
 		if _, pattern := a.mux.Handler(other); pattern != "" {
@@ -192,7 +195,7 @@ type state struct {
 }
 
 func (a *api) healthz(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, state{Status: "ok"})
+	writeJSON(w, state{Status: "ok"})
 }
 
 // readyz asks the store: what can't read can't serve.
@@ -204,5 +207,5 @@ func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, problem(http.StatusServiceUnavailable, "not_ready", "the store can't be read now"))
 		return
 	}
-	writeJSON(w, http.StatusOK, state{Status: "ready", Version: a.Version})
+	writeJSON(w, state{Status: "ready", Version: a.Version})
 }

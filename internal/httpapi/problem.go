@@ -43,6 +43,9 @@ var known = []struct {
 	{engine.ErrRequestDiffers, http.StatusUnprocessableEntity, "idempotency_key_reused", "give each request a key of its own"},
 	{engine.ErrSuperseded, http.StatusConflict, "superseded", "the newer call goes on with the run"},
 	{engine.ErrEnded, http.StatusConflict, "ended", "nothing more is to be done for it"},
+	{engine.ErrUnknownStep, http.StatusUnprocessableEntity, "step_unknown", ""},
+	{engine.ErrBadSchedule, http.StatusUnprocessableEntity, "bad_schedule", ""},
+	{engine.ErrDeclared, http.StatusConflict, "declared", ""},
 	{engine.ErrAppUnusable, http.StatusUnprocessableEntity, "app_unusable", ""},
 	{context.Canceled, 499, "client_closed_request", ""},
 }
@@ -100,9 +103,8 @@ func (a *api) errorOf(ctx context.Context, err error) error {
 	return p
 }
 
-func writeJSON(w http.ResponseWriter, status int, v any) {
+func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
 	json.MarshalWrite(w, v, anyText) //nolint:errcheck // the client may be gone
 }
 

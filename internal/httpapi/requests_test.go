@@ -49,7 +49,7 @@ func TestBadRequestsAreRefusedWithWhatToDo(t *testing.T) {
 		"a body too large":            {"/v1/runs", `{"workflow":"echo","payload":` + text(5*mebi) + `}`, 413, "body_too_large"},
 		"a payload too deep":          {"/v1/runs", `{"workflow":"echo","payload":` + nested(201) + `}`, 422, "payload_too_deep"},
 		"a payload deep past parsing": {"/v1/runs", `{"workflow":"echo","payload":` + nested(20_000) + `}`, 400, "bad_request"},
-		"replay: an unknown field":    {"/v1/runs/" + run + "/replay", `{"from":"x"}`, 422, "invalid"},
+		"replay: an unknown field":    {"/v1/runs/" + run + "/replay", `{"form":"x"}`, 422, "invalid"},
 		"replay: malformed":           {"/v1/runs/" + run + "/replay", `{`, 400, "bad_request"},
 		"event: malformed":            {"/v1/events", `{"event":`, 400, "bad_request"},
 		"event: something behind":     {"/v1/events", `{"event":"a"} x`, 400, "bad_request"},
@@ -91,7 +91,7 @@ func TestAnotherContentTypeIsRefused(t *testing.T) {
 
 func TestAnUnknownFieldOfAnEventIsNamed(t *testing.T) {
 	s := start(t)
-	for body, want := range map[string]string{`{"event":"a","paylod":1}`: "/paylod", `[{"event":"a"},{"event":"b","at":"x"}]`: "/1/at"} {
+	for body, want := range map[string]string{`{"event":"a","paylod":1}`: "/paylod", `[{"event":"a"},{"event":"b","until":"x"}]`: "/1/until"} {
 		p := s.post("/v1/events", body).problem(t, http.StatusUnprocessableEntity, "invalid")
 		if !strings.Contains(p.Detail, want) || strings.Contains(p.Detail, "httpapi") {
 			t.Errorf("%s is refused with %s", body, p.Detail)

@@ -54,8 +54,18 @@ type startBody struct {
 	App      string          `json:"app,omitempty" doc:"the app that has the workflow; needed where several have one of this name"`
 	Key      string          `json:"key,omitempty" maxLength:"512" doc:"one run for each key of this app's workflow: a second start answers the first's run"`
 	KeyForMs int64           `json:"keyForMs,omitempty" minimum:"1" doc:"how long the key is kept; without it for ever"`
+	At       *time.Time      `json:"at,omitempty" doc:"when the run's first call is due, at most a year from now; past is at once"`
+	DelayMs  int64           `json:"delayMs,omitempty" minimum:"0" maximum:"31622400000" doc:"how long from now the run's first call is due, in place of at"`
 	ID       string          `json:"id,omitempty" doc:"run_…, drawn by the client before its first try, so that a try again finds the run"`
 	Send     *sendBody       `json:"send,omitempty" doc:"where a step starts the run; the SDKs fill it in"`
+}
+
+type replayBody struct {
+	ID       string          `json:"id,omitempty" doc:"run_…, drawn by the client before its first try"`
+	From     string          `json:"from,omitempty" maxLength:"256" doc:"the name of a step: what was saved before it is kept; without it every step runs again"`
+	Payload  json.RawMessage `json:"payload,omitempty" doc:"in the place of the original's"`
+	KeepKeys *bool           `json:"keepKeys,omitempty" doc:"whether steps have the original's idempotency keys; without it they do in a replay from a step, and not in a whole one"`
+	Events   string          `json:"events,omitempty" enum:"original,new" doc:"whether waits for events look back to the original's creation, which is the default, or to their own run's"`
 }
 
 // PageInput says which page of a list is asked for.
@@ -88,11 +98,14 @@ type (
 	runOutput   struct{ Body apitype.Run }
 	replayInput struct {
 		RequestKey
-		ID   string `path:"id"`
-		Body *struct {
-			ID string `json:"id,omitempty" doc:"run_…, drawn by the client before its first try"`
-		} `required:"false"`
+		ID   string      `path:"id"`
+		Body *replayBody `required:"false"`
 	}
+	planInput struct {
+		ID   string `path:"id"`
+		From string `query:"from" doc:"the name of a step: what was saved before it would be kept"`
+	}
+	planOutput  struct{ Body apitype.ReplayPlan }
 	cancelInput struct {
 		ID string `path:"id"`
 	}
@@ -120,6 +133,10 @@ func (a *api) runs(h huma.API) {
 	huma.Register(h, huma.Operation{OperationID: "getRun", Method: http.MethodGet, Path: "/v1/runs/{id}", Summary: "Get a run"}, a.getRun)
 	huma.Register(h, huma.Operation{OperationID: "listSteps", Method: http.MethodGet, Path: "/v1/runs/{id}/steps", Summary: "List a run's steps, in the order in which they were saved"}, a.listSteps)
 	huma.Register(h, huma.Operation{OperationID: "replayRun", Method: http.MethodPost, Path: "/v1/runs/{id}/replay", Summary: "Replay a run as a new one", DefaultStatus: http.StatusCreated}, a.replayRun)
+	huma.Register(h, huma.Operation{
+		OperationID: "planReplay", Method: http.MethodGet, Path: "/v1/runs/{id}/replay", Summary: "Say what a replay would do",
+		Description: "Which saved steps it would keep, and which would act, or wait, again.",
+	}, a.planReplay)
 	huma.Register(h, huma.Operation{OperationID: "cancelRun", Method: http.MethodPost, Path: "/v1/runs/{id}/cancel", Summary: "Cancel a run"}, a.cancelRun)
 }
 
@@ -130,17 +147,40 @@ func (a *api) startRun(ctx context.Context, in *startInput) (*startOutput, error
 			return nil, a.errorOf(ctx, problem(http.StatusUnprocessableEntity, "invalid", err.Error()))
 		}
 	}
-	if err := checkValue("payload", b.Payload, wire.ResultBytesMax); err != nil {
+	if err := checkPayload(b.Payload, wire.ResultBytesMax); err != nil {
+		return nil, a.errorOf(ctx, err)
+	}
+	at, err := dueAt(b.At, b.DelayMs)
+	if err != nil {
 		return nil, a.errorOf(ctx, err)
 	}
 	started, err := a.Engine.StartRun(ctx, engine.StartRequest{
 		Env: engine.DefaultEnv, Workflow: b.Workflow, App: b.App, Payload: b.Payload, ID: b.ID, Key: b.Key,
-		KeyFor: time.Duration(b.KeyForMs) * time.Millisecond, Send: b.Send.wire(), Request: in.key("POST /v1/runs", b),
+		KeyFor: time.Duration(b.KeyForMs) * time.Millisecond, At: at, Send: b.Send.wire(), Request: in.key("POST /v1/runs", b),
 	})
 	if err == nil && in.WaitMs > 0 && !started.Run.Status.Final() {
 		started.Run, err = a.Engine.RunRecord(ctx, engine.DefaultEnv, started.Run.ID, time.Duration(in.WaitMs)*time.Millisecond)
 	}
 	return a.started(ctx, started, err)
+}
+
+// laterMax is how far ahead something may be due (promise 16).
+const laterMax = 366 * 24 * time.Hour
+
+// dueAt is when a request's run or event is due; zero: at once.
+func dueAt(at *time.Time, delayMs int64) (time.Time, error) {
+	now := time.Now()
+	switch {
+	case at != nil && delayMs > 0:
+		return time.Time{}, problem(http.StatusUnprocessableEntity, "invalid", "at and delayMs say the same thing: give one of them")
+	case delayMs > 0:
+		return now.Add(time.Duration(delayMs) * time.Millisecond).UTC().Truncate(time.Millisecond), nil
+	case at == nil:
+		return time.Time{}, nil
+	case at.Sub(now) > laterMax:
+		return time.Time{}, problem(http.StatusUnprocessableEntity, "invalid", "at is more than a year away: start it later, from a schedule")
+	}
+	return at.UTC().Add(time.Millisecond - 1).Truncate(time.Millisecond), nil // never early
 }
 
 // key is the engine's form of an Idempotency-Key; nil without one.
@@ -176,18 +216,42 @@ func (a *api) getRun(ctx context.Context, in *runInput) (*runOutput, error) {
 }
 
 func (a *api) replayRun(ctx context.Context, in *replayInput) (*startOutput, error) {
-	newID := ""
-	if in.Body != nil && in.Body.ID != "" {
-		newID = in.Body.ID
-		if err := id.Check(id.Run, newID); err != nil {
+	b := replayBody{}
+	if in.Body != nil {
+		b = *in.Body
+	}
+	if b.ID != "" {
+		if err := id.Check(id.Run, b.ID); err != nil {
 			return nil, a.errorOf(ctx, problem(http.StatusUnprocessableEntity, "invalid", err.Error()))
 		}
 	}
-	started, err := a.Engine.Replay(ctx, engine.DefaultEnv, in.ID, newID, in.key("POST /v1/runs/"+in.ID+"/replay", in.Body))
+	if err := checkPayload(b.Payload, wire.ResultBytesMax); err != nil {
+		return nil, a.errorOf(ctx, err)
+	}
+	started, err := a.Engine.Replay(ctx, engine.ReplayRequest{
+		Env: engine.DefaultEnv, RunID: in.ID, NewID: b.ID, From: b.From, Payload: b.Payload, KeepKeys: b.KeepKeys,
+		NewEvents: b.Events == "new", Request: in.key("POST /v1/runs/"+in.ID+"/replay", in.Body),
+	})
 	if err != nil {
 		return nil, a.runError(ctx, in.ID, err)
 	}
 	return a.started(ctx, started, nil)
+}
+
+func (a *api) planReplay(ctx context.Context, in *planInput) (*planOutput, error) {
+	plan, err := a.Engine.PlanReplay(ctx, engine.DefaultEnv, in.ID, in.From)
+	if err != nil {
+		return nil, a.runError(ctx, in.ID, err)
+	}
+	return &planOutput{apitype.ReplayPlan{Keeps: plannedSteps(plan.Kept), Acts: plannedSteps(plan.Acts)}}, nil
+}
+
+func plannedSteps(entries []store.Entry) []apitype.PlannedStep {
+	list := []apitype.PlannedStep{}
+	for _, e := range entries {
+		list = append(list, apitype.PlannedStep{Name: e.Name, Number: e.Number, Kind: e.Kind})
+	}
+	return list
 }
 
 func (a *api) cancelRun(ctx context.Context, in *cancelInput) (*runOutput, error) {
@@ -235,13 +299,13 @@ func badCursor() error {
 	return problem(http.StatusUnprocessableEntity, "bad_cursor", "cursor must be the nextCursor of a page before, unchanged")
 }
 
-// checkValue bounds a user's value in bytes and in depth.
-func checkValue(name string, value []byte, bytesMax int) error {
-	if len(value) > bytesMax {
-		return problem(http.StatusRequestEntityTooLarge, name+"_too_large", fmt.Sprintf("%s has %d bytes, and may have %d at most: store the data elsewhere and send a reference to it", name, len(value), bytesMax))
+// checkPayload bounds a payload in bytes and in depth.
+func checkPayload(payload []byte, bytesMax int) error {
+	if len(payload) > bytesMax {
+		return problem(http.StatusRequestEntityTooLarge, "payload_too_large", fmt.Sprintf("payload has %d bytes, and may have %d at most: store the data elsewhere and send a reference to it", len(payload), bytesMax))
 	}
-	if wire.Depth(value) > wire.DepthMax {
-		return problem(http.StatusUnprocessableEntity, name+"_too_deep", fmt.Sprintf("%s is nested more than %d deep", name, wire.DepthMax))
+	if wire.Depth(payload) > wire.DepthMax {
+		return problem(http.StatusUnprocessableEntity, "payload_too_deep", fmt.Sprintf("payload is nested more than %d deep", wire.DepthMax))
 	}
 	return nil
 }

@@ -328,7 +328,7 @@ func TestAReplayHasTheSamePayloadByteForByte(t *testing.T) {
 	const payload = `{"b": 1.0,"a":"A\ud800"}`
 	first := decode[apitype.StartedRun](t, s.post("/v1/runs", `{"workflow":"echo","key":"k","payload":`+payload+`}`), http.StatusCreated)
 	original := s.ended(first.ID)
-	replayed, err := s.Replay(t.Context(), first.ID)
+	replayed, err := s.Replay(t.Context(), first.ID, client.ReplayOptions{})
 	if err != nil || !replayed.Created || replayed.ID == first.ID || *replayed.ReplayOf != first.ID || replayed.Key != nil {
 		t.Fatalf("%+v, %v", replayed, err)
 	}

@@ -14,9 +14,11 @@ import (
 
 // The prefixes.
 const (
-	Run   = "run"
-	Event = "evt"
-	Call  = "call"
+	Run      = "run"
+	Event    = "evt"
+	Call     = "call"
+	Schedule = "sched"
+	Delivery = "dlv"
 )
 
 // New draws an id.

@@ -226,6 +226,51 @@ func (d *disk) Keys(ctx context.Context, env string, kind store.KeyKind, scope s
 	return read(ctx, d, "keys "+scope, func() ([]store.Key, error) { return d.node.world.store.Keys(ctx, env, kind, scope, now) })
 }
 
+// Waits implements store.Reader.
+func (d *disk) Waits(ctx context.Context, q store.WaitQuery) ([]store.Wait, error) {
+	return read(ctx, d, "waits "+string(q.Set)+q.RunID, func() ([]store.Wait, error) { return d.node.world.store.Waits(ctx, q) })
+}
+
+// MatchPaths implements store.Reader.
+func (d *disk) MatchPaths(ctx context.Context, env, event string) ([]string, error) {
+	return read(ctx, d, "match paths "+event, func() ([]string, error) { return d.node.world.store.MatchPaths(ctx, env, event) })
+}
+
+// Callback implements store.Reader.
+func (d *disk) Callback(ctx context.Context, q store.CallbackQuery) (store.Callback, error) {
+	return read(ctx, d, "callback "+q.RunID, func() (store.Callback, error) { return d.node.world.store.Callback(ctx, q) })
+}
+
+// Position implements store.Reader.
+func (d *disk) Position(ctx context.Context, cursor string) (int64, error) {
+	return read(ctx, d, "position "+cursor, func() (int64, error) { return d.node.world.store.Position(ctx, cursor) })
+}
+
+// Schedules implements store.Reader.
+func (d *disk) Schedules(ctx context.Context, q store.ScheduleQuery) ([]store.Schedule, error) {
+	return read(ctx, d, "schedules", func() ([]store.Schedule, error) { return d.node.world.store.Schedules(ctx, q) })
+}
+
+// LaterEvents implements store.Reader.
+func (d *disk) LaterEvents(ctx context.Context, now time.Time, limit int) ([]store.LaterEvent, error) {
+	return read(ctx, d, "later events", func() ([]store.LaterEvent, error) { return d.node.world.store.LaterEvents(ctx, now, limit) })
+}
+
+// NextDue implements store.Reader.
+func (d *disk) NextDue(ctx context.Context) (time.Time, error) {
+	return read(ctx, d, "next due", func() (time.Time, error) { return d.node.world.store.NextDue(ctx) })
+}
+
+// Delivery implements store.Reader.
+func (d *disk) Delivery(ctx context.Context, env, id string) (store.Delivery, error) {
+	return read(ctx, d, "delivery "+id, func() (store.Delivery, error) { return d.node.world.store.Delivery(ctx, env, id) })
+}
+
+// Deliveries implements store.Reader.
+func (d *disk) Deliveries(ctx context.Context, q store.DeliveryQuery) ([]store.Delivery, error) {
+	return read(ctx, d, "deliveries", func() ([]store.Delivery, error) { return d.node.world.store.Deliveries(ctx, q) })
+}
+
 // Apps implements store.Reader.
 func (d *disk) Apps(ctx context.Context) ([]store.App, error) {
 	return read(ctx, d, "apps", func() ([]store.App, error) { return d.node.world.store.Apps(ctx) })

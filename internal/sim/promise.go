@@ -146,7 +146,7 @@ func (t *witness) answeredPoll(m *message, a *answer) {
 		return
 	}
 	for _, news := range got.Calls {
-		if i := slices.IndexFunc(sent.Calls, func(f wire.Fence) bool { return f.Call == news.Call && f.Nonce == news.Nonce }); i < 0 {
+		if i := slices.IndexFunc(sent.Calls, func(f wire.Named) bool { return f.Call == news.Call && f.Nonce == news.Nonce }); i < 0 {
 			t.broken("C7", "%s was answered with news of call %s, which it did not name", m.id, news.Call)
 		}
 	}

@@ -58,6 +58,20 @@ type Reader interface {
 	// Attempts reads what is recorded of a run's attempts besides its entries: throws, starts and cuts, in the order of name,
 	// number and attempt.
 	Attempts(ctx context.Context, runID string) ([]Attempt, error)
+	// Waits lists open waits in the order in which they were opened.
+	Waits(ctx context.Context, q WaitQuery) ([]Wait, error)
+	// MatchPaths lists the different Paths of open waits for events of that name.
+	MatchPaths(ctx context.Context, env, event string) ([]string, error)
+	// Callback finds a callback. ErrNotFound.
+	Callback(ctx context.Context, q CallbackQuery) (Callback, error)
+	// Position is how far a cursor has come; zero at first.
+	Position(ctx context.Context, cursor string) (int64, error)
+	// Schedules lists schedules in the order of their ids.
+	Schedules(ctx context.Context, q ScheduleQuery) ([]Schedule, error)
+	// LaterEvents lists the events that are due at now, earliest first.
+	LaterEvents(ctx context.Context, now time.Time, limit int) ([]LaterEvent, error)
+	// NextDue is the earliest instant at which a schedule that is not paused or an event is due; zero if none is.
+	NextDue(ctx context.Context) (time.Time, error)
 	// Timers lists runs whose timer is due at now, earliest first.
 	Timers(ctx context.Context, now time.Time, limit int) ([]workflow.Run, error)
 	// NextTimer is the earliest instant that a run's timer has; zero if there is none.
@@ -68,12 +82,16 @@ type Reader interface {
 	InCall(ctx context.Context, after string, limit int) ([]workflow.Run, error)
 	// Event reads one event. ErrNotFound.
 	Event(ctx context.Context, env, name, id string) (Event, error)
-	// Events lists events, newest first.
+	// Events lists events in the order that the query names.
 	Events(ctx context.Context, q EventQuery) ([]Event, error)
 	// Keys lists the keys of one scope that are alive at now.
 	Keys(ctx context.Context, env string, kind KeyKind, scope string, now time.Time) ([]Key, error)
 	// Apps lists all apps in the order of environment and name.
 	Apps(ctx context.Context) ([]App, error)
+	// Delivery reads one delivery, whole. ErrNotFound, also for another environment's.
+	Delivery(ctx context.Context, env, id string) (Delivery, error)
+	// Deliveries lists deliveries, newest first, without what was sent.
+	Deliveries(ctx context.Context, q DeliveryQuery) ([]Delivery, error)
 }
 
 // Change is an atomic list of writes, with what they expect.
@@ -82,17 +100,32 @@ type Change []Op
 // Op is one write of a change.
 type Op interface{ op() }
 
-// InsertRun adds a run, with its payload (nil: undefined). The change fails with ErrExists when the id is taken.
+// InsertRun adds a run, with its payload (nil: undefined), and opens its waits. The change fails with ErrExists when the id is taken.
 type InsertRun struct {
 	Run     workflow.Run
 	Payload jsontext.Value
+	Waits   []workflow.Wait
+	Replay  *Replay
+}
+
+// Replay is what a new run takes over from the run that it replays.
+type Replay struct {
+	RunID   string
+	Entries int64   // so many of its first entries
+	Events  bool    // the run's waits look back as far as the other's (K5)
+	Used    []int64 // positions of the events that those entries have used (W7)
 }
 
 // UpdateRun replaces a run's record. It expects the version before Run.Version, else the change fails with ErrStale. With a
 // final status it also writes the result and frees the run's derived keys (K3).
+//
+// An entry of Append closes the open wait of its step, and leaves an invoke whose child may live as an orphan; a wait of Open is not opened where its step has an entry or an open wait. With the
+// final status every wait is closed, but for invokes: their children have to hear of it.
 type UpdateRun struct {
 	Run    workflow.Run
 	Append []workflow.Step
+	Open   []OpenWait
+	Trees  jsontext.Value // nil: as they were
 	Output jsontext.Value
 	Error  jsontext.Value
 	// CutCall closes the attempts that this call left open, as cut off.
@@ -114,12 +147,80 @@ type SaveSteps struct {
 	BytesMax int // and so many bytes of results
 }
 
-// Start records that a step's body is about to run (C13).
+// Start records that a step's body is about to run (C13). A step that has an entry keeps it, and nothing is recorded.
 type Start struct {
 	workflow.StepID
 	Attempt   int
 	StartedAt time.Time
+	// Interrupted is appended instead where an attempt of the step was started by another call, or threw (S5); nil: nothing is.
+	Interrupted *workflow.Step
 }
+
+// StartResult is what became of a Start.
+type StartResult struct {
+	Entry int64     // that the step has, or was given; zero: the start is recorded
+	Again bool      // another call has started an attempt of it, or an attempt threw (S4)
+	CutAt time.Time // when the last attempt that was cut off was; zero: none is known
+}
+
+// OpenWait opens a wait, and starts its child.
+type OpenWait struct {
+	workflow.Wait
+	Start *InsertRun // of an invoke: its child
+}
+
+// CloseWait forgets an invoke that nobody has to hear of any more. That it is gone already is no error.
+type CloseWait struct {
+	RunID string
+	workflow.StepID
+}
+
+// UseEvent notes that a run has used an event. The change fails with ErrStale when it has already (W7).
+type UseEvent struct {
+	RunID    string
+	Position int64
+}
+
+// LookedBack notes that a wait has been matched with the events before it. That it is gone already is no error.
+type LookedBack struct {
+	RunID string
+	workflow.StepID
+}
+
+// Advance moves a cursor, which never goes back.
+type Advance struct {
+	Cursor   string
+	Position int64
+}
+
+// InsertCallback adds a callback. The change fails with ErrExists when its step has one.
+type InsertCallback struct{ Callback Callback }
+
+// EndCallback gives a callback its payload. The change fails with ErrStale when it has one, or its time is over at Now.
+type EndCallback struct {
+	TokenHash string
+	Payload   jsontext.Value
+	Now       time.Time
+}
+
+// PassKey gives a key to another owner. The change fails with ErrStale when it is not From's any more.
+type PassKey struct {
+	Key  Key
+	From string
+}
+
+// PutSchedule writes a schedule. It expects the version before Schedule.Version, or none for version 1, else the change fails with
+// ErrStale.
+type PutSchedule struct{ Schedule Schedule }
+
+// DropSchedule removes a schedule. That it is gone already is no error.
+type DropSchedule struct{ Env, ID string }
+
+// PutLater keeps an event until it is due. One of that environment, name and id that is kept already stands.
+type PutLater struct{ Event LaterEvent }
+
+// DropLater removes an event that is due. The change fails with ErrStale when it is gone already: somebody has emitted it.
+type DropLater struct{ Env, Name, ID string }
 
 // InsertEvent adds an event. The change fails with ErrExists when its environment has one of that name and id.
 type InsertEvent struct{ Event Event }
@@ -141,13 +242,24 @@ type DropKeys struct {
 	Limit int
 }
 
-func (InsertRun) op()   {}
-func (UpdateRun) op()   {}
-func (SaveSteps) op()   {}
-func (InsertEvent) op() {}
-func (TakeKey) op()     {}
-func (PutApp) op()      {}
-func (DropKeys) op()    {}
+func (InsertRun) op()      {}
+func (UpdateRun) op()      {}
+func (SaveSteps) op()      {}
+func (InsertEvent) op()    {}
+func (TakeKey) op()        {}
+func (PutApp) op()         {}
+func (DropKeys) op()       {}
+func (CloseWait) op()      {}
+func (UseEvent) op()       {}
+func (LookedBack) op()     {}
+func (Advance) op()        {}
+func (InsertCallback) op() {}
+func (EndCallback) op()    {}
+func (PassKey) op()        {}
+func (PutSchedule) op()    {}
+func (DropSchedule) op()   {}
+func (PutLater) op()       {}
+func (DropLater) op()      {}
 
 // Result is what became of one change.
 type Result struct {
@@ -157,6 +269,8 @@ type Result struct {
 	Keys []KeyResult
 	// Steps has an outcome for each step of the change's SaveSteps, in order.
 	Steps []StepResult
+	// Starts has an outcome for each start of the change's SaveSteps, in order.
+	Starts []StartResult
 	// Retries says when each retry of the change's SaveSteps is due, in order: as it was asked for, or as it was recorded before. Zero is
 	// never: the step is saved, or a later attempt is recorded.
 	Retries []time.Time
@@ -164,6 +278,10 @@ type Result struct {
 	Version int64
 	Bound   bool
 	History History
+	// Opened tells which waits of the change's UpdateRun were opened, in order.
+	Opened []bool
+	// Dropped is how many deliveries the change's DropDeliveries removed.
+	Dropped int
 }
 
 // KeyResult tells whether a key was taken by this change; if not, Key is the one that stands.
@@ -200,6 +318,7 @@ type RunRecord struct {
 	Payload jsontext.Value
 	Output  jsontext.Value
 	Error   jsontext.Value
+	Trees   jsontext.Value // what it waited for when it was last suspended, as UpdateRun wrote it
 }
 
 // Entry is one entry of a run's history.
@@ -217,6 +336,108 @@ type Attempt struct {
 	StartedAt time.Time
 	EndedAt   time.Time // zero while it runs
 	RetryAt   time.Time // zero unless the step is due again
+	Again     bool      // of a start: an attempt had been started before it
+}
+
+// Wait is an open wait of a run.
+type Wait struct {
+	RunID string
+	Env   string
+	workflow.Wait
+	// Order is that in which waits were opened, in all the store.
+	Order int64
+	// After is the position of the last event that the wait does not look back to (E2).
+	After int64
+	// Looked: it has been matched with the events before it.
+	Looked bool
+	// Orphan: an invoke whose time ran out; its child is to be cancelled.
+	Orphan bool
+}
+
+// Callback is what somebody outside may post to, once.
+type Callback struct {
+	TokenHash string
+	Env       string
+	RunID     string
+	workflow.StepID
+	DueAt   time.Time // zero: never
+	EndedAt time.Time // zero: nobody has posted
+	Payload jsontext.Value
+}
+
+// CallbackQuery selects a callback: by the hash of its token, or by the step that made it.
+type CallbackQuery struct {
+	TokenHash string
+	RunID     string
+	workflow.StepID
+}
+
+// WaitSet is which waits a query selects.
+type WaitSet string
+
+// The sets of waits.
+const (
+	// WaitsOfRun: a run's. An ended run has none but invokes whose children have to hear of it.
+	WaitsOfRun WaitSet = "run"
+	// WaitsUnlooked: for events, and not matched with the events before them yet (E2).
+	WaitsUnlooked WaitSet = "unlooked"
+	// WaitsForEvent: those that an event may end: looked back, opened before it, of runs that have not used it, with one of the
+	// Pairs or without a match.
+	WaitsForEvent WaitSet = "event"
+	// WaitsOfKin: invokes of which the parent or the child has ended, and orphans: one has to hear of the other.
+	WaitsOfKin WaitSet = "kin"
+	// WaitsFulfilled: for callbacks that have been posted to.
+	WaitsFulfilled WaitSet = "fulfilled"
+)
+
+// WaitQuery selects waits, after the given order.
+type WaitQuery struct {
+	Set   WaitSet
+	RunID string // of WaitsOfRun
+	// Of WaitsForEvent: the event, and the index keys that it has, as pairs of Paths and Key.
+	Env      string
+	Event    string
+	Position int64
+	Pairs    [][2]string
+	After    int64
+	Limit    int // zero: all
+}
+
+// Schedule starts a run of its workflow at each of its ticks (D2).
+type Schedule struct {
+	Env        string
+	ID         string
+	App        string
+	Workflow   string
+	Expression string
+	Timezone   string
+	CatchUp    string
+	Payload    jsontext.Value // of its runs; nil: the tick
+	Declared   bool           // by its app's manifest, and gone with it
+	Paused     bool
+	Version    int64
+	Cursor     time.Time // the last tick that was looked at, or since when it is looked at
+	NextAt     time.Time // its next tick; zero: none
+	CreatedAt  time.Time
+}
+
+// ScheduleQuery selects schedules. Empty fields select all.
+type ScheduleQuery struct {
+	Env   string
+	ID    string
+	App   string
+	DueBy time.Time // only those that are due then and not paused
+	After string    // only ids after this one
+	Limit int
+}
+
+// LaterEvent is an event that is emitted when it is due.
+type LaterEvent struct {
+	Env     string
+	ID      string
+	Name    string
+	Payload jsontext.Value
+	DueAt   time.Time
 }
 
 // Ready is a queued run that is due.
@@ -240,12 +461,15 @@ type Event struct {
 type KeyKind string
 
 // The kinds of keys. A key's scope is: of an event id, the event's name; of a run key, app and workflow; of a send, the sending
-// run; of a request, method and path.
+// run; of a request, method and path; of a claim, app, workflow and the claim's name; of a delivery's id, its hook.
 const (
 	KeyEvent   KeyKind = "event"
 	KeyRun     KeyKind = "run"
 	KeySend    KeyKind = "send"
 	KeyRequest KeyKind = "request"
+	KeyClaim   KeyKind = "claim"
+	// KeyDelivery keys carry the events of the first delivery as their Answer.
+	KeyDelivery KeyKind = "delivery"
 )
 
 // Key is owned by one event or run, in its scope and for its life (W8).
@@ -257,7 +481,7 @@ type Key struct {
 	Owner     string
 	Hash      string // of the payload that came with it
 	Differs   bool   // it was asked for again with another hash
-	Answer    []byte // of a request: what was answered
+	Answer    []byte // of a request: what was answered; of a claim: what frees it; of a delivery: its events
 	ExpiresAt time.Time
 }
 
@@ -293,12 +517,18 @@ type EntryQuery struct {
 	BytesMax   int
 }
 
-// EventQuery selects events. Empty fields select all. Before is the position of the last one seen; zero is the end.
+// EventQuery selects events, newest first. Empty fields select all. Before is the position of the last one seen; zero is the end.
 type EventQuery struct {
 	Env    string
 	Name   string
 	Before int64
 	Limit  int
+	// Forward turns the order: oldest first, those after After, up to and with UpTo if that is not zero. An empty Env is every
+	// environment then, and UnusedBy leaves out what that run has used (W7).
+	Forward  bool
+	After    int64
+	UpTo     int64
+	UnusedBy string
 }
 
 // CutOff is the error of an attempt that was cut off.

@@ -8,6 +8,8 @@ import (
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -27,6 +29,7 @@ const (
 	StepsMax       = 10_000   // saved steps of one run (promise 16)
 	RunBytesMax    = 64 << 20 // saved results of one run (promise 16)
 	NameBytesMax   = 256      // a step's, workflow's or event's name
+	KeyBytesMax    = 512      // a run's key, a claim's key
 	ErrorBytesMax  = 64 << 10 // one error with its causes
 	PageEntriesMax = 1_000    // entries in one page of steps
 	PageBytesMax   = 4 << 20  // results in one page of steps
@@ -101,6 +104,7 @@ type Workflow struct {
 	Retries   *int      `json:"retries,omitzero"`
 	TimeoutMs int64     `json:"timeoutMs,omitzero"`
 	LeaseMs   int64     `json:"leaseMs,omitzero"`
+	CancelOn  []Trigger `json:"cancelOn,omitempty"`
 }
 
 // Trigger is one way to start a workflow: Event, Webhook or Schedule is set.
@@ -168,11 +172,19 @@ type Limits struct {
 	ResultBytes int `json:"resultBytes"`
 }
 
-// Steps is the first page of a run's history, and the steps that are due again.
+// Steps is the first page of a run's history, the steps that are due again, and the waits that are open.
 type Steps struct {
 	Entries  []Entry    `json:"entries"`
 	Next     *int64     `json:"next"`
 	Retrying []Retrying `json:"retrying"`
+	Waiting  []Waiting  `json:"waiting,omitempty"`
+}
+
+// Waiting is a wait that is open.
+type Waiting struct {
+	Kind   string `json:"kind"`
+	Name   string `json:"name"`
+	Number int    `json:"number"`
 }
 
 // Retrying is a step that threw Attempt times and is due again.
@@ -217,12 +229,17 @@ type End struct {
 	RetryAfterMs *int64         `json:"retryAfterMs,omitzero"`
 	Seen         int64          `json:"seen,omitzero"`
 	Excused      bool           `json:"excused,omitzero"`
-	Waits        []Wait         `json:"waits,omitempty"`
+	Register     []Item         `json:"register,omitempty"`
+	Waits        []Tree         `json:"waits,omitempty"`
 }
 
-// Wait is one thing that a suspended run waits for.
-type Wait struct {
+// Tree is one thing that a suspended run waits for, or several combined (H4). One of the fields is set.
+type Tree struct {
 	Retry *StepRef `json:"retry,omitzero"`
+	Wait  *StepRef `json:"wait,omitzero"`
+	All   []Tree   `json:"all,omitempty"`
+	Race  []Tree   `json:"race,omitempty"`
+	Any   []Tree   `json:"any,omitempty"`
 }
 
 // StepRef names a step of a run.
@@ -236,9 +253,15 @@ const (
 	OpStart     = "start"
 	OpCompleted = "completed"
 	OpFailed    = "failed"
+	OpWait      = "wait"
+	OpClaim     = "claim"
+	OpCallback  = "callback"
 )
 
-// Item is one thing that a save says of a step. The kind of a step is "run".
+// UntilFailed frees a claim when its owner fails.
+const UntilFailed = "failed"
+
+// Item is one thing that a save says of a step.
 type Item struct {
 	Op           string         `json:"op"`
 	Kind         string         `json:"kind"`
@@ -252,6 +275,25 @@ type Item struct {
 	RetryAfterMs *int64         `json:"retryAfterMs,omitzero"`
 	StartedAt    Time           `json:"startedAt,omitzero"`
 	EndedAt      Time           `json:"endedAt,omitzero"`
+	// Once: of a start, its step runs at most once (S5); of a claim, it is its workflow's (K4).
+	Once bool `json:"once,omitzero"`
+
+	// Of a wait, a callback or a claim.
+	DelayMs   *int64                    `json:"delayMs,omitzero"`
+	Until     string                    `json:"until,omitzero"` // an instant; of a claim "failed"
+	Events    []string                  `json:"events,omitempty"`
+	Match     map[string]jsontext.Value `json:"match,omitempty"`
+	If        string                    `json:"if,omitzero"`
+	Since     string                    `json:"since,omitzero"`
+	Workflow  string                    `json:"workflow,omitzero"`
+	App       string                    `json:"app,omitzero"`
+	Payload   jsontext.Value            `json:"payload,omitzero"`
+	Of        int                       `json:"of,omitzero"`
+	TimeoutMs *int64                    `json:"timeoutMs,omitzero"`
+
+	// Of a claim.
+	Key   string `json:"key,omitzero"`
+	ForMs int64  `json:"forMs,omitzero"`
 }
 
 // Saves is the body of POST /v1/saves.
@@ -284,11 +326,13 @@ const (
 	Invalid    = "invalid"
 	Ending     = "ending"
 	NamedQ     = "named?"
+	NewEntries = "entries"
 )
 
 // Statuses of one item's outcome.
 const (
 	ItemStarted  = "started"
+	ItemWaiting  = "waiting"
 	ItemSaved    = "saved"
 	ItemStands   = "stands"
 	ItemRetrying = "retrying"
@@ -318,6 +362,10 @@ type ItemOutcome struct {
 	Attempt   int    `json:"attempt,omitzero"`
 	RetryInMs int64  `json:"retryInMs,omitzero"`
 	Error     *Error `json:"error,omitzero"`
+	// Again: an attempt of the step was started before; its check runs CheckInMs from now at the earliest (S4).
+	Again     bool           `json:"again,omitzero"`
+	CheckInMs int64          `json:"checkInMs,omitzero"`
+	Output    jsontext.Value `json:"output,omitzero"`
 }
 
 // EndingInfo says that a run is ending, and why: "cancelled" or "timedOut".
@@ -328,8 +376,14 @@ type EndingInfo struct {
 // Heartbeat is the body of POST /v1/heartbeats: the calls that a process plays.
 type Heartbeat struct {
 	Process string  `json:"process"`
-	Calls   []Fence `json:"calls"`
+	Calls   []Named `json:"calls"`
 	WaitMs  int64   `json:"waitMs"`
+}
+
+// Named is a call that a process names, with the last entry that it has seen; nil: it takes no news of entries.
+type Named struct {
+	Fence `json:",inline"`
+	Seen  *int64 `json:"seen,omitzero"`
 }
 
 // HeartbeatAnswer has the calls with news.
@@ -344,6 +398,8 @@ type News struct {
 	Nonce  string      `json:"nonce"`
 	Status string      `json:"status"`
 	Ending *EndingInfo `json:"ending,omitzero"`
+	// Entries are those that the call has not seen, of NewEntries (H2).
+	Entries []Entry `json:"entries,omitempty"`
 }
 
 // Ends is the body of POST /v1/ends.
@@ -404,19 +460,48 @@ func Encode(message any) ([]byte, error) {
 	return json.Marshal(message, options)
 }
 
+// kinds are the kinds of steps, and the ops that their items have.
+var kinds = map[string][]string{
+	"run":      {OpStart, OpCompleted, OpFailed},
+	"sleep":    {OpWait, OpFailed},
+	"event":    {OpWait, OpFailed},
+	"invoke":   {OpWait, OpFailed},
+	"callback": {OpWait, OpCallback, OpFailed},
+	"claim":    {OpClaim, OpFailed},
+}
+
 // CheckItem gives the rule that an item breaks, as a sentence; empty if it breaks none.
 func CheckItem(item *Item) string {
+	ops, known := kinds[item.Kind]
 	switch {
-	case item.Kind != "run":
-		return fmt.Sprintf("an item's kind must be \"run\", not %q", clip(item.Kind))
+	case !known:
+		return fmt.Sprintf("an item's kind must be run, sleep, event, invoke, callback or claim, not %q", clip(item.Kind))
+	case item.Op == OpClaim && item.Once && item.Name == "" && item.Number == 1:
+		return checkKey(item)
 	case item.Name == "" || len(item.Name) > NameBytesMax:
 		return fmt.Sprintf("a step's name must have 1 to %d bytes, not %d", NameBytesMax, len(item.Name))
-	case item.Number < 1 || item.Attempt < 1:
-		return fmt.Sprintf("step %q: number and attempt count from 1", item.Name)
+	case item.Number < 1:
+		return fmt.Sprintf("step %q: number counts from 1", item.Name)
+	case !slices.Contains(ops, item.Op):
+		return fmt.Sprintf("step %q: an item of kind %s has the op %s, not %q", item.Name, item.Kind, strings.Join(ops, " or "), clip(item.Op))
+	case item.Attempt < 1 && (item.Op == OpStart || item.Op == OpCompleted || item.Op == OpFailed):
+		return fmt.Sprintf("step %q: attempt counts from 1", item.Name)
 	case item.Op == OpFailed && item.Error == nil:
 		return fmt.Sprintf("step %q failed without an error", item.Name)
-	case item.Op != OpStart && item.Op != OpCompleted && item.Op != OpFailed:
-		return fmt.Sprintf("an item's op must be start, completed or failed, not %q", clip(item.Op))
+	case item.Op == OpClaim:
+		return checkKey(item)
+	}
+	return ""
+}
+
+func checkKey(item *Item) string {
+	switch {
+	case item.Key == "" || len(item.Key) > KeyBytesMax:
+		return fmt.Sprintf("claim %q: a key has 1 to %d bytes, not %d", item.Name, KeyBytesMax, len(item.Key))
+	case item.Until != "" && item.Until != UntilFailed:
+		return fmt.Sprintf("claim %q: until is \"failed\" or absent, not %q", item.Name, clip(item.Until))
+	case item.ForMs < 0:
+		return fmt.Sprintf("claim %q: forMs can't be negative", item.Name)
 	}
 	return ""
 }

@@ -25,6 +25,9 @@ var table = map[string]map[Phase]transition{
 	"contact": {PhaseRunning: contact},
 	"revive":  {PhaseQueued: revive, PhaseWaiting: revive},
 	"cut":     {PhaseRunning: cut, PhaseEnding: finishEnding},
+	"opened":  {PhaseRunning: opened},
+	"news":    {PhaseQueued: news, PhaseRunning: news, PhaseWaiting: news, PhaseEnding: stay, PhaseEnded: stay},
+	"skip":    {PhaseRunning: skip},
 	"end":     {PhaseQueued: end, PhaseRunning: end, PhaseWaiting: end, PhaseEnding: finishEnding},
 	"cancel":  {PhaseQueued: cancelNow, PhaseRunning: cancelRunning, PhaseWaiting: cancelNow, PhaseEnding: stay, PhaseEnded: stay},
 	"timer":   {PhaseQueued: timer, PhaseRunning: timer, PhaseWaiting: timer, PhaseEnding: timerEnding, PhaseEnded: stay},
@@ -41,7 +44,7 @@ func Apply(run Run, in Input, now time.Time) (Decision, error) {
 	if err := act(&d, in, now); err != nil {
 		return Decision{Run: run}, fmt.Errorf("run %s is %s: %s: %w", run.ID, run.Phase(), in.name(), err)
 	}
-	if d.Run != run {
+	if d.Run != run || len(d.Append) > 0 || len(d.Open) > 0 {
 		d.Run.Version++
 	}
 	return d, nil
@@ -51,20 +54,24 @@ func Apply(run Run, in Input, now time.Time) (Decision, error) {
 type Settings struct {
 	Timeout time.Duration // zero: none
 	Lease   time.Duration
+	At      time.Time // when its first call is due, and its timeout begins; zero or past: at once
 }
 
-// Start makes a new run that is due at once. The identity fields of run are the caller's; the rest is set here.
+// Start makes a new run. The identity fields of run are the caller's; the rest is set here.
 func Start(run Run, s Settings, now time.Time) Run {
 	run.Version = 1
 	run.Status = Queued
 	run.NextAt = now
+	if s.At.After(now) {
+		run.NextAt = s.At
+	}
 	run.CreatedAt = now
 	run.Lease = s.Lease
 	if run.Root == "" {
 		run.Root = run.ID
 	}
 	if s.Timeout > 0 {
-		run.TimeoutAt = now.Add(s.Timeout)
+		run.TimeoutAt = run.NextAt.Add(s.Timeout)
 	}
 	return run
 }
@@ -179,7 +186,7 @@ func end(d *Decision, in Input, now time.Time) error {
 	case EndFailed:
 		failCode(d, e, now)
 	case EndSuspended:
-		return suspend(r, e, now)
+		return suspend(d, e, now)
 	case EndYielded:
 		yield(d, progress || e.Excused, now)
 	default:
@@ -204,17 +211,67 @@ func failCode(d *Decision, e End, now time.Time) {
 	r.Reason = "the workflow's code threw and is tried again"
 }
 
-// suspend lets the run wait for its earliest retry; if the code has not seen all there is, it is called at once (H2).
-func suspend(r *Run, e End, now time.Time) error {
-	if e.Seen < e.Entries {
+// suspend lets the run wait for its earliest retry and for its waits; if the code has not seen all there is, it is called at once (H2).
+func suspend(d *Decision, e End, now time.Time) error {
+	r := &d.Run
+	open(d, e.Opened, e.Failed)
+	if e.Seen < e.Entries || len(e.Failed) > 0 {
 		r.Status, r.NextAt = Queued, now
 		return nil
 	}
-	if e.RetryAt.IsZero() {
+	if e.RetryAt.IsZero() && !e.Waits {
 		return fmt.Errorf("the run waits for nothing that can come (W5): %w", ErrForbidden)
 	}
-	r.Status, r.NextAt = Waiting, e.RetryAt
-	r.Reason = "a step threw and is tried again"
+	r.Status, r.NextAt, r.Reason = Waiting, e.RetryAt, e.Why
+	if r.Reason == "" {
+		r.Reason = "a step threw and is tried again"
+	}
+	return nil
+}
+
+// opened registers waits beside a body that runs (H3).
+func opened(d *Decision, in Input, _ time.Time) error {
+	o := in.(Opened)
+	if !isCurrent(&d.Run, o.CallID) {
+		return ErrNotCurrent
+	}
+	open(d, o.Waits, o.Failed)
+	return nil
+}
+
+func open(d *Decision, waits []Wait, failed []Step) {
+	for _, w := range waits {
+		d.Run.WaitsAt = earlier(d.Run.WaitsAt, w.DueAt)
+		d.Run.Invokes = d.Run.Invokes || w.Kind == KindInvoke
+	}
+	d.Open, d.Append = append(d.Open, waits...), append(d.Append, failed...)
+}
+
+// news appends the entries of waits that are over. A current call hears of them (H2); a run that waits for them is called.
+func news(d *Decision, in Input, now time.Time) error {
+	n := in.(News)
+	r := &d.Run
+	r.WaitsAt = n.WaitsAt
+	d.Append = append(d.Append, n.Steps...)
+	if r.Status != Waiting || !n.Wakes {
+		return nil
+	}
+	r.Status, r.Reason, r.NextAt = Queued, "", now
+	if next := r.WokenAt.Add(wakePause); n.Paced && next.After(now) {
+		r.NextAt = next
+	}
+	r.WokenAt = r.NextAt
+	return nil
+}
+
+// skip ends a run that another has already done (K4).
+func skip(d *Decision, in Input, now time.Time) error {
+	s := in.(Skip)
+	if !isCurrent(&d.Run, s.CallID) {
+		return ErrNotCurrent
+	}
+	finish(d, Skipped, now)
+	d.Error = SkippedError(s.Owner)
 	return nil
 }
 
@@ -259,7 +316,7 @@ func timer(d *Decision, _ Input, now time.Time) error {
 		conclude(d, now)
 		return nil
 	}
-	if r.Status == Waiting && !now.Before(r.NextAt) {
+	if r.Status == Waiting && !r.NextAt.IsZero() && !now.Before(r.NextAt) {
 		r.Status, r.Reason = Queued, ""
 	}
 	return nil
@@ -312,7 +369,7 @@ func fail(d *Decision, err []byte, now time.Time) {
 // finish sets a final status: from here on nothing changes (W3) and nothing is due.
 func finish(d *Decision, status Status, now time.Time) {
 	r := &d.Run
-	r.Status, r.EndedAt, r.NextAt, r.Reason = status, now, time.Time{}, ""
+	r.Status, r.EndedAt, r.NextAt, r.WaitsAt, r.Reason = status, now, time.Time{}, time.Time{}, ""
 	r.Call, r.Prior = nil, nil
 }
 

@@ -232,7 +232,7 @@ func randomRun(seen map[string]bool) func(t *rapid.T) {
 			r.TimeoutAt = t0.Add(time.Hour)
 		}
 		// All inputs, or only those by which calls are lost again and again.
-		inputs := rapid.SampledFrom([][]int{{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, {0, 0, 3}, {0, 0, 3, 4, 9}}).Draw(t, "kinds")
+		inputs := rapid.SampledFrom([][]int{{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, {0, 0, 3}, {0, 0, 3, 4, 9}, {0, 0, 9, 10, 11, 11}}).Draw(t, "kinds")
 		growth := rapid.SampledFrom([][]int{{0}, {0, 0, 0, 1}}).Draw(t, "growth")
 		for i := range rapid.IntRange(1, 60).Draw(t, "inputs") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 600).Draw(t, "seconds")) * time.Second)
@@ -250,7 +250,7 @@ func randomRun(seen map[string]bool) func(t *rapid.T) {
 				continue
 			}
 			r = d.Run
-			checkInvariants(t, &before, &d, now)
+			checkInvariants(t, &before, in, &d, now)
 			if from, to := before.Phase(), r.Phase(); from != to {
 				seen[fmt.Sprintf("%s --> %s: %s", from, to, strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", in), "workflow.")))] = true
 			}
@@ -281,9 +281,22 @@ func drawInput(t *rapid.T, kind int, r *workflow.Run, newCall string, entries in
 			return workflow.Cancel{}
 		}
 		return workflow.Timer{}
+	case 10:
+		if rapid.IntRange(0, 9).Draw(t, "skip") == 0 {
+			return workflow.Skip{CallID: callID, Owner: "run_2"}
+		}
+		return workflow.Opened{CallID: callID, Waits: []workflow.Wait{{StepID: workflow.StepID{Name: "w", Number: 1}, Kind: workflow.KindSleep, DueAt: now.Add(time.Minute)}}}
+	case 11:
+		return workflow.News{
+			Steps: []workflow.Step{{StepID: workflow.StepID{Name: "w", Number: 1}, Kind: workflow.KindSleep, Status: workflow.StepCompleted}},
+			Wakes: rapid.Bool().Draw(t, "wakes"), Paced: rapid.Bool().Draw(t, "paced"),
+		}
 	default:
 		end := rapid.SampledFrom([]workflow.EndKind{workflow.EndSuspended, workflow.EndYielded, workflow.EndFailed, workflow.EndSuspended, workflow.EndYielded, workflow.EndCompleted}).Draw(t, "end")
 		e := workflow.End{CallID: callID, Kind: end, Entries: entries, Seen: entries - int64(rapid.IntRange(0, 1).Draw(t, "unseen")), RetryAt: now.Add(time.Second), Jitter: 0.5}
+		if rapid.Bool().Draw(t, "waits") {
+			e.Waits, e.RetryAt, e.Why = true, time.Time{}, "it waits for an event"
+		}
 		if end == workflow.EndFailed {
 			e.Error = failure(rapid.Bool().Draw(t, "retriable"), 2)
 		}
@@ -291,8 +304,10 @@ func drawInput(t *rapid.T, kind int, r *workflow.Run, newCall string, entries in
 	}
 }
 
-func checkInvariants(t *rapid.T, before *workflow.Run, d *workflow.Decision, now time.Time) {
+func checkInvariants(t *rapid.T, before *workflow.Run, in workflow.Input, d *workflow.Decision, now time.Time) {
 	r := &d.Run
+	_, news := in.(workflow.News)
+	grows := len(d.Append)+len(d.Open) > 0
 	switch {
 	case before.Status.Final() && *r != *before:
 		t.Fatalf("W3: an ended run changed: %s", cmp.Diff(*before, *r))
@@ -300,17 +315,17 @@ func checkInvariants(t *rapid.T, before *workflow.Run, d *workflow.Decision, now
 		t.Fatalf("W2: epoch %d after %d: %+v", r.Epoch, before.Epoch, r)
 	case r.Status == workflow.Running && r.Call == nil:
 		t.Fatalf("W2: it runs without a call: %+v", r)
-	case !r.Status.Final() && r.TimerAt().IsZero() && r.ReadyAt().IsZero():
+	case !r.Status.Final() && r.TimerAt().IsZero() && r.ReadyAt().IsZero() && r.Status != workflow.Waiting:
 		t.Fatalf("W5: nothing will happen to it: %+v", r)
 	case r.Status.Final() && (r.Call != nil || !r.TimerAt().IsZero() || !r.ReadyAt().IsZero() || r.EndedAt.IsZero()):
 		t.Fatalf("W3: an ended run has something left: %+v", r)
 	case r.Status == workflow.Waiting && r.Reason == "":
 		t.Fatalf("W5: it waits without a reason: %+v", r)
-	case before.Status == workflow.Waiting && r.Status == workflow.Queued && r.Call == nil && now.Before(before.NextAt):
+	case before.Status == workflow.Waiting && r.Status == workflow.Queued && r.Call == nil && !news && now.Before(before.NextAt):
 		t.Fatalf("W4: it woke at %v, before %v", now, before.NextAt)
 	case *r != *before && r.Version != before.Version+1:
 		t.Fatalf("N1: version %d after %d", r.Version, before.Version)
-	case *r == *before && r.Version != before.Version:
+	case *r == *before && r.Version != before.Version && !grows:
 		t.Fatal("N1: nothing changed, and the version did")
 	case r.Ending != nil && r.Status == workflow.Completed:
 		t.Fatalf("Z1: an ending run completed: %+v", r)

@@ -51,9 +51,9 @@ const arrows = `  queued --> running: begin, revive
   running --> queued: cut, end, void
   running --> waiting: end, void
   running --> ending: cancel, timer
-  running --> ended: cut, end
+  running --> ended: cut, end, skip
   waiting --> running: revive
-  waiting --> queued: end, timer
+  waiting --> queued: end, news, timer
   waiting --> ended: cancel, end, timer
   ending --> ended: cut, end, timer, void
 `

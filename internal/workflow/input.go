@@ -49,6 +49,10 @@ type End struct {
 	Error   *Failure
 	Entries int64     // the length of the history, unsaved results included
 	RetryAt time.Time // suspended: the earliest retry among the steps that it waits for; zero if there is none
+	Waits   bool      // suspended: it waits for something that is open, or that this very end opens
+	Opened  []Wait    // suspended: the waits that this end opens
+	Failed  []Step    // suspended: waits that can't be opened, as the entries that say so
+	Why     string    // suspended: what it waits for, as a sentence for people
 	Seen    int64     // suspended and yielded: the last entry that the code has seen (H2)
 	// Excused: it yielded because its process stops, or can't reach the API; that says nothing about the run's progress.
 	Excused bool
@@ -74,6 +78,27 @@ type Failure struct {
 	RetryAfter time.Duration
 }
 
+// Opened: a save registers waits while their call goes on (H3).
+type Opened struct {
+	CallID string
+	Waits  []Wait
+	Failed []Step // waits that can't be opened, as the entries that say so
+}
+
+// News: waits of the run are over. Steps are their entries; WaitsAt is when the first of those that stay open is due.
+type News struct {
+	Steps   []Step
+	WaitsAt time.Time
+	Wakes   bool // what the run waits for is there (H4)
+	Paced   bool // it waits for several things, each of which wakes it: not more often than each second (H4)
+}
+
+// Skip: another run owns the key that the run's workflow runs once for (K4).
+type Skip struct {
+	CallID string
+	Owner  string
+}
+
 // Cancel: somebody asked for cancellation.
 type Cancel struct{}
 
@@ -86,6 +111,9 @@ func (Contact) name() string { return "contact" }
 func (Revive) name() string  { return "revive" }
 func (Cut) name() string     { return "cut" }
 func (End) name() string     { return "end" }
+func (Opened) name() string  { return "opened" }
+func (News) name() string    { return "news" }
+func (Skip) name() string    { return "skip" }
 func (Cancel) name() string  { return "cancel" }
 func (Timer) name() string   { return "timer" }
 
@@ -98,8 +126,10 @@ type StepID struct {
 // Decision is what Apply decided: the run afterwards, and what else must be written with it, in one transaction.
 type Decision struct {
 	Run Run
-	// Append are entries that the core itself adds to the history: steps that were cut off too often.
+	// Append are entries that are not of a save: steps that were cut off too often, waits that are over.
 	Append []Step
+	// Open are waits that are registered with it.
+	Open []Wait
 	// Output and Error are the result that goes with a final status.
 	Output jsontext.Value
 	Error  jsontext.Value
@@ -119,7 +149,13 @@ type Step struct {
 
 // Kinds and statuses of steps.
 const (
-	KindRun       = "run"
+	KindRun       = "run"      // has a body in the app
+	KindSleep     = "sleep"    // is over at its time
+	KindEvent     = "event"    // ends with an event
+	KindInvoke    = "invoke"   // ends with a child run
+	KindCallback  = "callback" // made at once; its wait ends with what somebody posts
+	KindClaim     = "claim"    // answered at once
+	KindCancel    = "cancel"   // no step: an event of the workflow's cancelOn
 	StepCompleted = "completed"
 	StepFailed    = "failed"
 )

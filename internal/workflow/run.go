@@ -35,6 +35,7 @@ const (
 	CutsMax     = 10               // in a row; then the step, or the run, fails (C13)
 	YieldsMax   = 3                // in a row without progress; then the run fails (C12)
 	EndingGrace = 30 * time.Second // in which bodies in flight may still save (Z1)
+	wakePause   = time.Second      // between calls of a run that several things wake, each by itself (H4)
 	RetriesStd  = 4                // tries after the first, where nobody said otherwise (promise 13)
 )
 
@@ -47,6 +48,7 @@ type Run struct {
 	Workflow string
 	Key      string // the run key, or empty
 	ReplayOf string // the run that this one replays, or empty
+	Parent   string // the run whose step.invoke started it, or empty
 	Root     string // the run that idempotency keys are made from (S8)
 	Event    string // the name of the event that started it, or empty
 	EventID  string
@@ -62,11 +64,14 @@ type Run struct {
 	// Prior is the call before Call, kept until Call is known to have been sent: a void begin makes it current again (C3).
 	Prior *Call
 
-	// NextAt is when the next thing happens by itself: Queued, Waiting: the next call is due; Running: the lease ends, unless
-	// there was contact; ending: the grace is over. Due adds the run's timeout.
+	// NextAt is when the next thing happens by itself: Queued, Waiting: the next call is due, zero where only news can bring it; Running:
+	// the lease ends, unless there was contact; ending: the grace is over.
 	NextAt    time.Time
+	WaitsAt   time.Time // when the first of its open waits is due by itself, or earlier; zero: none is
+	WokenAt   time.Time // when news last woke it, or will; zero: never
 	TimeoutAt time.Time // zero: no timeout
 	Reason    string    // why a Waiting run waits, as a sentence for people
+	Invokes   bool      // it has started children
 	Ending    *Ending   // set once the run is ending (Z1)
 
 	// The three counters count in a row since the history last grew; Progress is its length then.
@@ -130,7 +135,7 @@ func (r *Run) Phase() Phase {
 }
 
 // TimerAt is when the timer must look at r: zero means never. A queued run is looked at by the dispatcher, and by the
-// timer only for its timeout.
+// timer only for its timeout and its waits.
 func (r *Run) TimerAt() time.Time {
 	if r.Status.Final() {
 		return time.Time{}
@@ -138,11 +143,15 @@ func (r *Run) TimerAt() time.Time {
 	if r.Phase() == PhaseEnding {
 		return r.NextAt
 	}
+	at := earlier(r.TimeoutAt, r.WaitsAt)
 	if r.Status == Queued {
-		return r.TimeoutAt
+		return at
 	}
-	return earlier(r.NextAt, r.TimeoutAt)
+	return earlier(at, r.NextAt)
 }
+
+// DueAt is when something happens to a waiting run by itself, but for its timeout; zero: only news can bring it.
+func (r *Run) DueAt() time.Time { return earlier(r.NextAt, r.WaitsAt) }
 
 // ReadyAt is when the dispatcher may call r: zero where r is not queued.
 func (r *Run) ReadyAt() time.Time {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -219,6 +220,20 @@ func (a *App) play(config play.Config) (*play.Playing, error) {
 // code runs the workflow's function for call.
 func (a *App) code(call *wire.Call, d *definition) func(context.Context) (json.RawMessage, error) {
 	return func(ctx context.Context) (json.RawMessage, error) { return d.play(ctx, call.Run.Payload) }
+}
+
+// own has the playing claim the key of the run's own, unless that was answered before. A key that can't be had fails the run.
+func (a *App) own(config *play.Config, call *wire.Call, d *definition) {
+	answered := func(e wire.Entry) bool { return e.Kind == wire.KindClaim && e.Name == "" }
+	if d.onceKey == nil || slices.ContainsFunc(call.Steps.Entries, answered) {
+		return
+	}
+	key, err := d.onceKey(call.Run.Payload)
+	if err != nil {
+		config.Code = func(context.Context) (json.RawMessage, error) { return nil, err }
+		return
+	}
+	config.Once = &key
 }
 
 // played takes out a playing of which nothing is left.

@@ -2,7 +2,8 @@
 //
 // A workflow is a plain function in your own app, written in steps (package step). Each step's result is saved, and a saved
 // step never runs again in its run. When something cuts a run off, Nelkap calls the app again: the function runs from its
-// top, saved steps give back their results at once, and work goes on at the step that was cut off.
+// top, saved steps give back their results at once, and work goes on at the step that was cut off. Steps also sleep, wait for events,
+// for other runs and for people, and run side by side; while a run waits, nothing of it is held in the app.
 //
 //	var app = nelkap.New(nelkap.Options{App: "shop"})
 //
@@ -25,9 +26,10 @@
 //     path: NaN, channels, functions, text that is not UTF-8, structs with unexported fields and no MarshalJSON.
 //   - An error that a step threw comes back as a *StepError, not as the error it was: errors.Is(err, sql.ErrNoRows) is false
 //     in the workflow, on the first pass too. Decide inside the step.
-//   - A call of a run may end at a step, for example while the step waits for its next attempt. The function's goroutine
+//   - A call of a run may end at a step, for example while the step sleeps or waits for its next attempt. The function's goroutine
 //     then ends there, as by runtime.Goexit: deferred functions do run, and CallOver tells them. A step in such a deferred
-//     function returns ErrCallOver. Goroutines that the function started itself don't end with it.
+//     function returns ErrCallOver. Goroutines that the function started itself don't end with it: for steps side by side use
+//     step.Parallel, Map and Race, whose branches do, and take turns outside bodies, so that every call goes the same way.
 //   - A step's body gets a context of its own, without the values of the workflow's. It ends only when the call was superseded,
 //     the run was cancelled or timed out, or the step's Timeout has passed; context.Cause says which.
 //

@@ -17,6 +17,8 @@ type Event struct {
 	Name    string
 	Payload any    // nil: none
 	ID      string // any text up to 256 bytes; empty: each Emit makes a new event
+	// At is when the event is to be there; at once where it is zero or past.
+	At time.Time
 }
 
 // Emitted is Emit's answer for one event; Created is false when the event's ID was there already.
@@ -42,6 +44,7 @@ type eventMessage struct {
 	Event   string          `json:"event"`
 	Payload json.RawMessage `json:"payload,omitempty"`
 	ID      string          `json:"id,omitempty"`
+	At      string          `json:"at,omitempty"`
 	Send    *play.Send      `json:"send,omitempty"`
 }
 
@@ -60,6 +63,9 @@ func (a *App) Emit(ctx context.Context, events ...Event) ([]Emitted, error) {
 			return nil, NonRetriable(err)
 		}
 		messages[i] = eventMessage{Event: e.Name, ID: e.ID}
+		if !e.At.IsZero() {
+			messages[i].At = instant(e.At)
+		}
 		names[i] = play.SendName{Kind: "emit", Name: e.Name, Keyed: e.ID != ""}
 		if e.Payload == nil {
 			continue

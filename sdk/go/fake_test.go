@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,6 +35,10 @@ type fakeServer struct {
 	nonces   map[string]string // call id to nonce
 	entries  []wire.Entry
 	retrying map[string]wire.Retry
+	waiting  []savedItem    // the waits that are open, in the order of their registration
+	started  map[string]int // by step, the number of the call that recorded the start of one that runs at most once, or has a check
+	foreign  map[int64]bool // the entries that no save made
+	owned    bool           // another run owns every key
 	ending   *wire.Ending
 	saves    []savedItem // every item that was accepted, in order
 	requests []seenRequest
@@ -52,16 +57,29 @@ type fakeServer struct {
 	sentAt      time.Time
 	heartbeatMs int64
 	leaseMs     int64
+	checkInMs   int64
+	replayOf    string
 }
 
 type savedItem struct {
-	Op, Name        string
+	Op, Kind, Name  string
 	Number, Attempt int
 	Output          json.RawMessage
 	Error           *wire.Error
 	Retriable       bool
 	Retries         int
 	RetryAfterMs    *int64
+	Once            bool
+
+	DelayMs, TimeoutMs, ForMs *int64
+	Until                     string // of a sleep an instant, of a claim when it is freed
+	Events                    []string
+	Match                     json.RawMessage
+	If, Since                 string
+	Workflow, App             string
+	Payload                   json.RawMessage
+	Key                       string
+	Of                        int
 }
 
 type seenRequest struct {
@@ -83,6 +101,7 @@ func newServer(t testing.TB, options nelkap.Options) *fakeServer {
 	s := &fakeServer{
 		t: t, url: "http://" + strings.ToLower(strings.NewReplacer("/", "-", "_", "-", "#", "-").Replace(t.Name())) + ".test",
 		epochs: map[string]string{}, nonces: map[string]string{}, retrying: map[string]wire.Retry{},
+		started: map[string]int{}, foreign: map[int64]bool{},
 		pollKick: make(chan struct{}), heartbeatMs: 5000, leaseMs: 300000, runAttempt: 1,
 	}
 	s.callURL = s.url
@@ -110,6 +129,7 @@ type answer struct {
 	Retries      int
 	RetryAfterMs *int64
 	Seen         int64
+	Register     []savedItem
 	Waits        []wire.Wait
 	Unsaved      []savedItem
 	Excused      bool
@@ -133,7 +153,12 @@ func (s *fakeServer) callMessage(workflow string, payload any) []byte {
 		due = append(due, r)
 	}
 	steps["retrying"] = due
-	run := map[string]any{"id": "run_1", "workflow": workflow, "app": "shop", "root": "run_1", "attempt": s.runAttempt, "event": nil}
+	open := []wire.Open{}
+	for _, w := range s.waiting {
+		open = append(open, wire.Open{Kind: w.Kind, Name: w.Name, Number: w.Number})
+	}
+	steps["waiting"] = open
+	run := map[string]any{"id": "run_1", "workflow": workflow, "app": "shop", "root": "run_1", "attempt": s.runAttempt, "event": nil, "replayOf": s.replayOf}
 	if payload != nil {
 		run["payload"] = payload
 	}
@@ -182,12 +207,52 @@ func (s *fakeServer) serve(r *http.Request) answer {
 		}
 		a.Status = w.Code
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, item := range a.Register {
+		s.saveItem(item)
+	}
 	return a
 }
 
-// run calls the app until the run has ended, at most 20 times.
-func (s *fakeServer) run(workflow string, payload any) answer {
-	for range 20 {
+// arrives ends the first wait that is open, of those of that name: by an error where failure is not nil, else by output.
+func (s *fakeServer) arrives(name string, output string, failure *wire.Error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.waiting, func(w savedItem) bool { return w.Name == name })
+	if i < 0 {
+		s.t.Errorf("no wait %q is open", name)
+		return
+	}
+	w := s.waiting[i]
+	s.waiting = slices.Delete(s.waiting, i, i+1)
+	e := wire.Entry{Entry: int64(len(s.entries) + 1), Kind: w.Kind, Name: name, Number: w.Number, Status: "completed", Attempts: 1, Error: failure}
+	if output != "" {
+		e.Output = json.RawMessage(output)
+	}
+	if failure != nil {
+		e.Status = "failed"
+	}
+	s.entries = append(s.entries, e)
+	s.foreign[e.Entry] = true
+	close(s.pollKick)
+	s.pollKick = make(chan struct{})
+}
+
+// open are the names of the waits that are open.
+func (s *fakeServer) open() (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.waiting {
+		names = append(names, fmt.Sprint(w.Name, w.Number))
+	}
+	return names
+}
+
+// run calls the app until the run has ended, at most 50 times. What it waits for comes between the calls: a sleep is over, other waits
+// get what script says of their name, and null where it says nothing.
+func (s *fakeServer) run(workflow string, payload any, script ...map[string]string) answer {
+	for range 50 {
 		a := s.call(workflow, payload)
 		if a.Type == "completed" || a.Type == "failed" && !a.Retriable || a.Status != http.StatusOK {
 			return a
@@ -195,9 +260,30 @@ func (s *fakeServer) run(workflow string, payload any) answer {
 		if a.Type == "failed" {
 			s.runAttempt++
 		}
+		s.wake(script)
 	}
 	s.t.Fatalf("run of %q does not end", workflow)
 	return answer{}
+}
+
+// wake ends the first wait that is open.
+func (s *fakeServer) wake(script []map[string]string) {
+	s.mu.Lock()
+	open := slices.Clone(s.waiting)
+	s.mu.Unlock()
+	if len(open) == 0 {
+		return
+	}
+	output := "null"
+	if open[0].Kind == "sleep" {
+		output = ""
+	}
+	for _, lines := range script {
+		if scripted, ok := lines[open[0].Name]; ok {
+			output = scripted
+		}
+	}
+	s.arrives(open[0].Name, output, nil)
 }
 
 // RoundTrip is the app's way to the server.
@@ -280,11 +366,21 @@ func (s *fakeServer) save(body []byte) any {
 			outcomes = append(outcomes, map[string]any{"call": save.Call, "status": "superseded"})
 			continue
 		}
-		items := []any{}
-		for _, item := range save.Items {
-			items = append(items, s.saveItem(item))
+		if s.owned && len(save.Items) > 0 && save.Items[0].Op == "claim" && save.Items[0].Once {
+			outcomes = append(outcomes, map[string]any{"call": save.Call, "status": "ended"})
+			continue
 		}
-		outcomes = append(outcomes, map[string]any{"call": save.Call, "status": "accepted", "items": items, "entries": []any{}, "ending": s.ending})
+		items, own := []any{}, map[int64]bool{}
+		for _, item := range save.Items {
+			outcome := s.saveItem(item)
+			items = append(items, outcome)
+			if n, ok := outcome["entry"].(int64); ok {
+				own[n] = true
+			}
+		}
+		outcomes = append(outcomes, map[string]any{
+			"call": save.Call, "status": "accepted", "items": items, "entries": s.entriesAfter(save.Seen, own), "ending": s.ending,
+		})
 	}
 	return map[string]any{"time": time.Now().UTC(), "saves": outcomes}
 }
@@ -297,17 +393,37 @@ func (s *fakeServer) bind(call, nonce string) (other bool) {
 	return s.nonces[call] != nonce
 }
 
+// entriesAfter are the entries after seen, without those of own. mu is held.
+func (s *fakeServer) entriesAfter(seen int64, own map[int64]bool) []wire.Entry {
+	entries := []wire.Entry{}
+	for _, e := range s.entries {
+		if e.Entry > seen && !own[e.Entry] {
+			entries = append(entries, e)
+		}
+	}
+	return entries
+}
+
 // saveItem is the outcome of one item. mu is held.
-func (s *fakeServer) saveItem(item savedItem) any {
+func (s *fakeServer) saveItem(item savedItem) map[string]any {
 	s.saves = append(s.saves, item)
 	key := fmt.Sprint(item.Name, "\x00", item.Number)
 	if item.Op == "start" {
-		return map[string]any{"status": "started"}
+		return s.start(key, item)
 	}
 	for _, e := range s.entries {
 		if e.Name == item.Name && e.Number == item.Number {
-			return map[string]any{"status": "saved", "entry": e.Entry}
+			if item.Op == "wait" {
+				return map[string]any{"status": "stands"}
+			}
+			return map[string]any{"status": "saved", "entry": e.Entry, "output": e.Output}
 		}
+	}
+	if item.Op == "wait" {
+		if !slices.ContainsFunc(s.waiting, func(w savedItem) bool { return w.Name == item.Name && w.Number == item.Number }) {
+			s.waiting = append(s.waiting, item)
+		}
+		return map[string]any{"status": "waiting"}
 	}
 	if item.Op == "failed" && item.Retriable && item.Attempt <= item.Retries {
 		s.retrying[key] = wire.Retry{Name: item.Name, Number: item.Number, Attempt: item.Attempt}
@@ -315,11 +431,31 @@ func (s *fakeServer) saveItem(item savedItem) any {
 	}
 	delete(s.retrying, key)
 	e := wire.Entry{
-		Entry: int64(len(s.entries) + 1), Kind: "run", Name: item.Name, Number: item.Number, Status: item.Op,
+		Entry: int64(len(s.entries) + 1), Kind: item.Kind, Name: item.Name, Number: item.Number, Status: item.Op,
 		Output: item.Output, Error: item.Error, Attempts: item.Attempt,
 	}
+	switch item.Op {
+	case "claim":
+		e.Status, e.Output = "completed", fmt.Append(nil, !s.owned)
+	case "callback":
+		e.Status, e.Output = "completed", json.RawMessage(`{"url":"http://server.test/callbacks/tok","token":"tok"}`)
+	}
 	s.entries = append(s.entries, e)
-	return map[string]any{"status": "saved", "entry": e.Entry}
+	return map[string]any{"status": "saved", "entry": e.Entry, "output": e.Output}
+}
+
+// start is the outcome of a start record. mu is held.
+func (s *fakeServer) start(key string, item savedItem) map[string]any {
+	before, again := s.started[key]
+	s.started[key] = s.calls
+	if item.Once && again && before != s.calls {
+		s.entries = append(s.entries, wire.Entry{
+			Entry: int64(len(s.entries) + 1), Kind: "run", Name: item.Name, Number: item.Number, Status: "failed", Attempts: 1,
+			Error: &wire.Error{Name: "StepInterruptedError", Message: "the step was cut off"},
+		})
+		return map[string]any{"status": "stands"}
+	}
+	return map[string]any{"status": "started", "again": again, "checkInMs": s.checkInMs}
 }
 
 func (s *fakeServer) end(body []byte) any {
@@ -352,7 +488,10 @@ func (s *fakeServer) page(r *http.Request) any {
 // heartbeat holds the poll for its time, unless there is news.
 func (s *fakeServer) heartbeat(r *http.Request, body []byte) (*http.Response, error) {
 	var message struct {
-		Calls  []struct{ Call, Nonce string }
+		Calls []struct {
+			Call, Nonce string
+			Seen        int64
+		}
 		WaitMs int64
 	}
 	json.Unmarshal(body, &message)
@@ -373,6 +512,11 @@ func (s *fakeServer) heartbeat(r *http.Request, body []byte) (*http.Response, er
 				}
 			}
 		}
+		for _, c := range message.Calls {
+			if entries := s.foreignAfter(c.Seen); len(entries) > 0 && s.epochs[c.Call] != "" {
+				news = append(news, &wire.News{Call: c.Call, Nonce: c.Nonce, Status: "entries", Entries: entries})
+			}
+		}
 		s.mu.Unlock()
 		if len(news) > 0 {
 			return respond(200, map[string]any{"time": time.Now().UTC(), "calls": news}), nil
@@ -385,6 +529,16 @@ func (s *fakeServer) heartbeat(r *http.Request, body []byte) (*http.Response, er
 			return nil, r.Context().Err()
 		}
 	}
+}
+
+// foreignAfter are the entries after seen that no save made. mu is held.
+func (s *fakeServer) foreignAfter(seen int64) (entries []wire.Entry) {
+	for _, e := range s.entriesAfter(seen, nil) {
+		if s.foreign[e.Entry] {
+			entries = append(entries, e)
+		}
+	}
+	return entries
 }
 
 // tell has every poll say n of the calls that it names.

@@ -48,7 +48,7 @@ func FuzzServe(f *testing.F) {
 	for _, body := range []string{
 		"", "{}", `{"type":"describe"}`, `{"type":"call"}`, `[`, `{"type":"call","run":null,"call":null,"steps":null}`, `{"type":"verify"}`, "\xff", `{"type":"call","run":{"id":1}}`,
 		`{"type":"call","run":{"id":"r","workflow":"w"},"call":{"id":"c","token":"t"},"steps":{"entries":[{"name":"a","number":1}]},"url":"http://x"}`,
-		`{"type":"call","run":{"id":"r","workflow":"w","payload":1},"call":{"id":"c","token":"t","cuts":-1},"steps":{"retrying":[{}]},"url":"http://x"}`,
+		`{"type":"call","run":{"id":"r","workflow":"w","payload":1},"call":{"id":"c","token":"t","cuts":-1},"steps":{"retrying":[{}],"waiting":[{"kind":"sleep","name":"s","number":1},{}]},"url":"http://x"}`,
 		`{"type":"call","run":{"id":"r","workflow":"w"},"call":{"id":"c","token":"t"},"steps":{"entries":[{"entry":1,"kind":"run","name":"s","number":1,"status":"completed","output":"not a number"}]},"url":"http://x"}`,
 		`{"type":"call","run":{"id":"r","workflow":"w"},"call":{"id":"c","token":"t"},"steps":{"entries":[{"entry":2,"kind":"run","name":"s","number":1,"status":"completed","output":7},{"entry":2,"kind":"run","name":"s","number":1,"status":"failed"}],"next":-9},"url":"http://x"}`,
 		`{"type":"call","run":{"id":"r","workflow":"w"},"call":{"id":"c","token":"t"},"steps":{"entries":[{"entry":1,"kind":"sleep","name":"s","number":1,"status":"failed","error":{"name":"E","message":"m","cause":{"cause":{}}}}]},"limits":{"steps":-1,"resultBytes":1},"url":"http://x"}`,

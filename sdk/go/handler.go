@@ -253,6 +253,7 @@ func (a *App) config(call *wire.Call, d *definition, signed bool, arrived time.T
 		Call: call, Destination: destination, URL: address, APIKey: key, Manifest: a.described().hash,
 		Retries: d.retriesOr(defaultRetries), Code: a.code(call, d),
 	}
+	a.own(&config, call, d)
 	sent := call.Call.SentAt
 	config.Bind = !sent.IsZero() && destination.ServerTime(arrived).Sub(sent) > bindAge
 	if limit := a.options.MaxDuration; limit > 0 {

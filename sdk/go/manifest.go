@@ -26,6 +26,7 @@ type manifest struct {
 type manifestWorkflow struct {
 	Name      string    `json:"name"`
 	Triggers  []trigger `json:"triggers,omitempty"`
+	CancelOn  []trigger `json:"cancelOn,omitempty"`
 	Retries   *int      `json:"retries,omitempty"`
 	TimeoutMs int64     `json:"timeoutMs,omitempty"`
 	LeaseMs   int64     `json:"leaseMs,omitempty"`
@@ -35,7 +36,7 @@ type manifestWorkflow struct {
 func newManifest(app string, workflows map[string]*definition) manifest {
 	list := make([]manifestWorkflow, 0, len(workflows))
 	for _, d := range workflows {
-		list = append(list, manifestWorkflow{d.name, d.triggers, d.retries, d.timeout.Milliseconds(), d.lease.Milliseconds()})
+		list = append(list, manifestWorkflow{d.name, d.triggers, d.cancelOn, d.retries, d.timeout.Milliseconds(), d.lease.Milliseconds()})
 	}
 	slices.SortFunc(list, func(a, b manifestWorkflow) int { return cmp.Compare(a.Name, b.Name) })
 	text, err := value.Encode("workflows", &list)

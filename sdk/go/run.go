@@ -61,11 +61,46 @@ type runOption func(*runMessage)
 func (o runOption) runOption(m *runMessage) { o(m) }
 
 // Key makes the run the only one with that key: a second start answers the first run, with Created false.
-func Key(key string) RunOption { return runOption(func(m *runMessage) { m.Key = key }) }
+func Key(key string) RunOption {
+	return runOption(func(m *runMessage) {
+		m.fail(play.CheckKey("a run", key))
+		m.Key = key
+	})
+}
 
 // KeyFor is how long Key holds, counted by the server; for ever unless given.
 func KeyFor(d time.Duration) RunOption {
-	return runOption(func(m *runMessage) { m.KeyForMs = d.Milliseconds() })
+	return runOption(func(m *runMessage) {
+		if d < time.Millisecond {
+			m.fail(fmt.Errorf("nelkap: KeyFor can't be %v: leave it out for a key that holds for ever", d))
+		}
+		m.KeyForMs = d.Milliseconds()
+	})
+}
+
+// At is when the run begins; at once where that is past.
+func At(t time.Time) RunOption {
+	return runOption(func(m *runMessage) {
+		if t.IsZero() {
+			m.fail(errors.New("nelkap: At can't be the zero time: give an instant, or leave it out to begin at once"))
+		}
+		m.At = instant(t)
+	})
+}
+
+// Delay is how long from now, by the server's clock, the run begins.
+func Delay(d time.Duration) RunOption {
+	return runOption(func(m *runMessage) {
+		if d < 0 {
+			m.fail(fmt.Errorf("nelkap: Delay can't be %v: give 0 or more, or leave it out to begin at once", d))
+		}
+		m.DelayMs = (d + time.Millisecond - 1).Milliseconds()
+	})
+}
+
+// instant is t for the server. It is never before t.
+func instant(t time.Time) string {
+	return t.Add(time.Millisecond - 1).UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
 // runMessage is the body of POST /v1/runs.
@@ -75,15 +110,36 @@ type runMessage struct {
 	App      string          `json:"app,omitempty"`
 	Key      string          `json:"key,omitempty"`
 	KeyForMs int64           `json:"keyForMs,omitempty"`
+	At       string          `json:"at,omitempty"`
+	DelayMs  int64           `json:"delayMs,omitempty"`
 	ID       string          `json:"id,omitempty"`
 	Send     *play.Send      `json:"send,omitempty"`
+	Err      error           `json:"-"` // the first option that does not fit
+}
+
+func (m *runMessage) fail(err error) {
+	if m.Err == nil {
+		m.Err = err
+	}
+}
+
+// judge is what is wrong with the options.
+func (m *runMessage) judge() error {
+	switch {
+	case m.Err != nil:
+	case m.At != "" && m.DelayMs > 0:
+		m.Err = errors.New("nelkap: At and Delay both say when the run begins: give one of them")
+	case m.KeyForMs > 0 && m.Key == "":
+		m.Err = errors.New("nelkap: KeyFor says how long a key holds, and there is none: give Key too")
+	}
+	return NonRetriable(m.Err)
 }
 
 // Run starts a run of wf, on the app that wf was declared on, and does not wait for it. In a step it starts one run, however
 // often the step runs. In a workflow outside steps it starts one each time the code runs, and says so in the log.
 //
-// It fails with a *APIError where the server refuses, and with an error that names the path where JSON can't hold the payload.
-// While the server can't be reached it tries for half a minute, or until ctx ends; no try starts a second run.
+// It fails with a *APIError where the server refuses, and with an error that names the path where JSON can't hold the payload, or says
+// what is wrong with an option. While the server can't be reached it tries for half a minute, or until ctx ends; no try starts a second run.
 func Run[In, Out any](ctx context.Context, wf *Workflow[In, Out], payload In, opts ...RunOption) (*Handle[Out], error) {
 	if wf == nil || wf.app == nil {
 		return nil, errors.New("nelkap: Run needs a workflow of NewWorkflow or Ref; workflows at package level that name each other need Ref")
@@ -98,6 +154,9 @@ func Run[In, Out any](ctx context.Context, wf *Workflow[In, Out], payload In, op
 	}
 	for _, o := range opts {
 		o.runOption(&m)
+	}
+	if err := m.judge(); err != nil {
+		return nil, err
 	}
 	started, err := wf.app.start(ctx, &m)
 	if err != nil {
@@ -263,18 +322,13 @@ func (a *App) Get(ctx context.Context, runID string) (*RunRecord, error) {
 
 // Cancel asks for the run's cancellation. No step begins after it has returned; bodies that run may still save.
 func (a *App) Cancel(ctx context.Context, runID string) (*RunRecord, error) {
-	return a.command(ctx, runID, "/cancel")
-}
-
-// Replay starts a new run of the same workflow and payload, in which every step runs again.
-func (a *App) Replay(ctx context.Context, runID string) (*RunRecord, error) {
-	return a.command(ctx, runID, "/replay")
+	return a.command(ctx, runID, "/cancel", []byte("{}"))
 }
 
 // command posts to a run. Its key makes a try again find what the first one did.
-func (a *App) command(ctx context.Context, runID, verb string) (*RunRecord, error) {
+func (a *App) command(ctx context.Context, runID, verb string, body []byte) (*RunRecord, error) {
 	record := &RunRecord{}
-	r := request{method: http.MethodPost, path: runPath(runID) + verb, body: []byte("{}"), key: contact.Nonce()}
+	r := request{method: http.MethodPost, path: runPath(runID) + verb, body: body, key: contact.Nonce()}
 	if err := a.send(ctx, r, record); err != nil {
 		return nil, err
 	}
@@ -307,8 +361,8 @@ func CurrentRun(ctx context.Context) (info RunInfo, ok bool) {
 }
 
 // CallOver is true once the call that ctx belongs to has ended, also while its deferred functions run at the end of a call
-// that is not the run's. It is false outside a run.
+// that is not the run's, or in a branch of step.Parallel, Map or Race that nobody waits for any more. It is false outside a run.
 func CallOver(ctx context.Context) bool {
 	f := play.From(ctx)
-	return f != nil && f.Playing.Over()
+	return f != nil && f.Over()
 }

@@ -23,7 +23,8 @@ import (
 type sent struct {
 	Workflow, App, Event, Key, ID string
 	Payload                       json.RawMessage
-	KeyForMs                      int64
+	KeyForMs, DelayMs             int64
+	At                            string
 	Send                          *struct {
 		Call, Token, Nonce string
 		Step               struct {
@@ -65,6 +66,55 @@ func answersSends(s *fakeServer) func() []sent {
 
 func child(app *nelkap.App) *nelkap.Workflow[string, int] {
 	return nelkap.NewWorkflow(app, "child", func(_ context.Context, s string) (int, error) { return len(s), nil })
+}
+
+func TestOptionsOfRunTravel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, nelkap.Options{URL: "http://testoptionsofruntravel.test", App: "shop"})
+		sends := answersSends(s)
+		wf := child(s.app)
+		at := time.Date(2027, 1, 1, 1, 0, 0, 1, time.FixedZone("", 3600))
+		for _, opts := range [][]nelkap.RunOption{
+			{nelkap.Key("k"), nelkap.KeyFor(time.Hour), nelkap.Delay(1500 * time.Microsecond)}, {nelkap.At(at)},
+		} {
+			if _, err := nelkap.Run(t.Context(), wf, "x", opts...); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, err := s.app.Emit(t.Context(), nelkap.Event{Name: "e", At: at}, nelkap.Event{Name: "e"}); err != nil {
+			t.Error(err)
+		}
+		got := sends()
+		for i := range got {
+			got[i].ID = ""
+		}
+		want := []sent{
+			{Workflow: "child", App: "shop", Payload: json.RawMessage(`"x"`), Key: "k", KeyForMs: 3600000, DelayMs: 2},
+			{Workflow: "child", App: "shop", Payload: json.RawMessage(`"x"`), At: "2027-01-01T00:00:00.001Z"},
+			{Event: "e", At: "2027-01-01T00:00:00.001Z"},
+			{Event: "e"},
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("sent (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestOptionsOfRunThatDoNotFitAreRefused(t *testing.T) {
+	app := nelkap.New(nelkap.Options{})
+	wf := child(app)
+	for want, opts := range map[string][]nelkap.RunOption{
+		"Delay can't be -1s: give 0 or more": {nelkap.Delay(-time.Second)},
+		"At can't be the zero time":          {nelkap.At(time.Time{})},
+		"give one of them":                   {nelkap.At(time.Now()), nelkap.Delay(time.Second)},
+		"KeyFor can't be 0s":                 {nelkap.Key("k"), nelkap.KeyFor(0)},
+		"give Key too":                       {nelkap.KeyFor(time.Hour)},
+		"the key of a run is empty":          {nelkap.Key("")},
+	} {
+		if _, err := nelkap.Run(t.Context(), wf, "x", opts...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
 }
 
 // Rule K1.
@@ -438,7 +488,18 @@ func TestCommandsOnRuns(t *testing.T) {
 			t.Errorf("%+v, %v", record, err)
 		}
 		s.app.Cancel(t.Context(), "run_1")
-		s.app.Replay(t.Context(), "run_1")
+		var sent string
+		answer := s.fault
+		s.fault = func(r *http.Request, body []byte) *http.Response { sent = string(body); return answer(r, body) }
+		s.app.Replay(t.Context(), "run_1", nelkap.FromStep("email"), nelkap.WithPayload(7), nelkap.KeepKeys(false), nelkap.NewEvents())
+		if sent != `{"from":"email","payload":7,"keepKeys":false,"events":"new"}` {
+			t.Errorf("a replay is asked for with %s", sent)
+		}
+		for _, option := range []nelkap.ReplayOption{nelkap.FromStep(""), nelkap.WithPayload(make(chan int))} {
+			if _, err := s.app.Replay(t.Context(), "run_1", option); err == nil {
+				t.Error("a replay that can't be was asked for")
+			}
+		}
 		want := []string{"GET /v1/runs/run%2F1", "POST /v1/runs/run_1/cancel", "POST /v1/runs/run_1/replay", "POST /v1/runs/run_1/replay"}
 		if diff := cmp.Diff(want, seen); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)

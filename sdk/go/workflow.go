@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
+	"runtime/debug"
+	"strconv"
 	"time"
 	"unicode/utf8"
 
@@ -27,6 +30,14 @@ func (w *Workflow[In, Out]) Name() string { return w.name }
 // App is the name of the app that the workflow lives in; empty for the app that declares it.
 func (w *Workflow[In, Out]) App() string { return w.target }
 
+// AppSeenFrom is the app of the workflow as a run of f's app names it: empty for that app itself. It is for package step.
+func (w *Workflow[In, Out]) AppSeenFrom(f *play.Frame) string {
+	if w.target != "" || w.app == nil || f.Playing.Client() == w.app {
+		return w.target
+	}
+	return w.app.settings().app
+}
+
 // defaultRetries is how many tries beyond the first steps and code outside steps have.
 const defaultRetries = 4
 
@@ -37,18 +48,25 @@ const leaseMin = 5 * time.Second
 type definition struct {
 	name     string
 	triggers []trigger
+	cancelOn []trigger
 	retries  *int
 	timeout  time.Duration
 	lease    time.Duration
+	once     any // what Once was given; nil: nothing
+	// onceKey is the key that only one run may own, for a payload; nil: there is none.
+	onceKey func(payload json.RawMessage) (string, error)
 	// play runs the function on a payload and gives its output, nil for undefined.
 	play func(ctx context.Context, payload json.RawMessage) (json.RawMessage, error)
 }
 
-// trigger is a trigger as the manifest has it.
+// trigger is a trigger as the manifest has it, or an event that cancels.
 type trigger struct {
-	Event   string  `json:"event,omitempty"`
-	Webhook string  `json:"webhook,omitempty"`
-	If      *string `json:"if,omitempty"`
+	Event    string      `json:"event,omitempty"`
+	Webhook  string      `json:"webhook,omitempty"`
+	Schedule string      `json:"schedule,omitempty"`
+	Timezone string      `json:"timezone,omitempty"`
+	CatchUp  CatchUpRule `json:"catchUp,omitempty"`
+	If       *string     `json:"if,omitempty"`
 }
 
 func (d *definition) retriesOr(n int) int {
@@ -87,6 +105,7 @@ func NewWorkflow[In, Out any](app *App, name string, fn func(ctx context.Context
 	for _, o := range opts {
 		o.workflowOption(d)
 	}
+	d.onceKey = onceKey[In](d)
 	app.declare(d)
 	return &Workflow[In, Out]{app: app, name: name}
 }
@@ -135,16 +154,39 @@ func OnWebhook(name string, opts ...TriggerOption) WorkflowOption {
 	return addTrigger("webhook", name, trigger{Webhook: name}, opts)
 }
 
+// OnSchedule starts a run at each tick of the cron expression, such as "0 9 * * 1-5" or "@daily"; its payload is a Tick. It counts in
+// UTC, unless Timezone says otherwise. One tick starts one run.
+func OnSchedule(cron string, opts ...TriggerOption) WorkflowOption {
+	return addTrigger("schedule", cron, trigger{Schedule: cron}, opts)
+}
+
+// CancelOn cancels the workflow's runs when an event of that name comes; say with If which of them it means.
+func CancelOn(event string, opts ...TriggerOption) WorkflowOption {
+	return workflowOption(func(d *definition) {
+		d.cancelOn = append(d.cancelOn, triggerOf("event", event, trigger{Event: event}, opts))
+	})
+}
+
 func addTrigger(kind, name string, t trigger, opts []TriggerOption) WorkflowOption {
 	return workflowOption(func(d *definition) {
-		if err := play.CheckName(kind, name); err != nil {
-			panic(err.Error())
-		}
-		for _, o := range opts {
-			o.triggerOption(&t)
-		}
-		d.triggers = append(d.triggers, t)
+		d.triggers = append(d.triggers, triggerOf(kind, name, t, opts))
 	})
+}
+
+func triggerOf(kind, name string, t trigger, opts []TriggerOption) trigger {
+	if err := play.CheckName(kind, name); err != nil {
+		panic(err.Error())
+	}
+	for _, o := range opts {
+		o.triggerOption(&t)
+	}
+	return t
+}
+
+// Tick is the payload of a run that a schedule started.
+type Tick struct {
+	Schedule string    `json:"schedule"`
+	Time     time.Time `json:"time"` // when the tick was due
 }
 
 // If lets a trigger start runs only where the filter, a CEL expression over the event, is true. Never build a filter from
@@ -156,6 +198,75 @@ func If(filter string) TriggerOption {
 		}
 		t.If = &filter
 	})
+}
+
+// Timezone is where a schedule's clock stands, such as Europe/Berlin; UTC unless given.
+func Timezone(name string) TriggerOption {
+	return triggerOption(func(t *trigger) {
+		t.ofSchedule("Timezone")
+		if err := play.CheckName("time zone", name); err != nil {
+			panic(err.Error())
+		}
+		t.Timezone = name
+	})
+}
+
+// CatchUpRule says what becomes of ticks that came while the server was down.
+type CatchUpRule string
+
+// The rules of CatchUp.
+const (
+	CatchUpNone CatchUpRule = "none" // they are passed over
+	CatchUpLast CatchUpRule = "last" // the last of them starts its run late
+	CatchUpAll  CatchUpRule = "all"  // each of them does, up to a thousand
+)
+
+// CatchUp is a schedule's rule for missed ticks; the server's default unless given.
+func CatchUp(rule CatchUpRule) TriggerOption {
+	return triggerOption(func(t *trigger) {
+		t.ofSchedule("CatchUp")
+		if rule != CatchUpNone && rule != CatchUpLast && rule != CatchUpAll {
+			panic(fmt.Sprintf("nelkap: CatchUp can't be %q: give CatchUpNone, CatchUpLast or CatchUpAll", rule))
+		}
+		t.CatchUp = rule
+	})
+}
+
+// ofSchedule panics for an option that only a schedule has.
+func (t *trigger) ofSchedule(option string) {
+	if t.Schedule == "" {
+		panic("nelkap: " + option + " is an option of OnSchedule, and of no other trigger")
+	}
+}
+
+// Once lets one run alone own the key that is made of its payload, for ever: the others end as skipped, and name the owner. An empty key
+// fails the run. NewWorkflow panics where In is not the workflow's payload.
+func Once[In any](key func(payload In) string) WorkflowOption {
+	return workflowOption(func(d *definition) { d.once = key })
+}
+
+// onceKey is the workflow's key by payload, nil where it has none. A payload that does not fit has none: the function fails for it.
+func onceKey[In any](d *definition) func(json.RawMessage) (string, error) {
+	if d.once == nil {
+		return nil
+	}
+	key, ok := d.once.(func(In) string)
+	if !ok || key == nil {
+		panic(fmt.Sprintf("nelkap: workflow %q: Once needs a func(%v) string, of the workflow's payload, and got a %T", d.name, reflect.TypeFor[In](), d.once))
+	}
+	return func(raw json.RawMessage) (made string, err error) {
+		var payload In
+		if err := value.Decode(raw, &payload); err != nil {
+			return "", NonRetriable(fmt.Errorf("the payload does not fit workflow %q: %w", d.name, err))
+		}
+		defer func() {
+			if panicked := recover(); panicked != nil {
+				err = &play.PanicError{Value: panicked, Stack: string(debug.Stack())}
+			}
+		}()
+		made = key(payload)
+		return made, NonRetriable(play.CheckKey("workflow "+strconv.Quote(d.name), made))
+	}
 }
 
 // Retries is how many tries beyond the first the workflow's steps, and its code outside steps, have: 4 unless given.

@@ -26,6 +26,15 @@ type Store struct {
 	byName map[eventID]int
 	keys   map[keyID]*store.Key
 	apps   map[[2]string]store.App
+
+	opened    int64 // how many waits were ever opened
+	callbacks map[string]*store.Callback
+	cursors   map[string]int64
+	schedules map[[2]string]store.Schedule // by environment and id
+	later     map[eventID]store.LaterEvent
+
+	deliveries []store.Delivery // in the order of their positions
+	delivered  int64            // how many deliveries were ever stored
 }
 
 type run struct {
@@ -33,6 +42,9 @@ type run struct {
 	entries  []store.Entry
 	bytes    int64
 	attempts []store.Attempt
+	waits    []store.Wait
+	used     map[int64]bool // events, by position
+	after    int64          // the last event that was there when it was inserted
 }
 
 type eventID struct{ env, name, id string }
@@ -46,7 +58,10 @@ type keyID struct {
 
 // New makes an empty store.
 func New() *Store {
-	return &Store{runs: map[string]*run{}, byName: map[eventID]int{}, keys: map[keyID]*store.Key{}, apps: map[[2]string]store.App{}}
+	return &Store{
+		runs: map[string]*run{}, byName: map[eventID]int{}, keys: map[keyID]*store.Key{}, apps: map[[2]string]store.App{},
+		callbacks: map[string]*store.Callback{}, cursors: map[string]int64{}, schedules: map[[2]string]store.Schedule{}, later: map[eventID]store.LaterEvent{},
+	}
 }
 
 // Close does nothing.
@@ -88,6 +103,14 @@ func (s *Store) check(change []store.Op) error {
 			if s.alive(op.Key, op.Now) == nil {
 				err = s.check(op.Then)
 			}
+		case store.UseEvent, store.InsertCallback, store.EndCallback, store.PassKey:
+			err = s.checkWait(op)
+		case store.PutSchedule, store.DropLater:
+			err = s.checkDue(op)
+		case store.InsertDelivery:
+			if s.delivery(op.Delivery.ID) != nil {
+				err = fmt.Errorf("delivery %s: %w", op.Delivery.ID, store.ErrExists)
+			}
 		}
 		if err != nil {
 			return err
@@ -122,7 +145,7 @@ func (s *Store) write(change []store.Op, res *store.Result) {
 	for _, op := range change {
 		switch op := op.(type) {
 		case store.InsertRun:
-			s.runs[op.Run.ID] = &run{RunRecord: store.RunRecord{Run: op.Run, Payload: op.Payload}}
+			s.insert(op)
 		case store.InsertEvent:
 			s.byName[eventID{op.Event.Env, op.Event.Name, op.Event.ID}] = len(s.events)
 			op.Event.Position = int64(len(s.events) + 1)
@@ -137,8 +160,43 @@ func (s *Store) write(change []store.Op, res *store.Result) {
 			s.apps[[2]string{op.App.Env, op.App.Name}] = op.App
 		case store.DropKeys:
 			s.drop(op)
+		case store.PutSchedule, store.DropSchedule, store.PutLater, store.DropLater:
+			s.writeDue(op)
+		case store.InsertDelivery:
+			s.insertDelivery(op.Delivery)
+		case store.DropDeliveries:
+			res.Dropped += s.dropDeliveries(op)
+		default:
+			s.writeWait(op)
 		}
 	}
+}
+
+func (s *Store) insert(op store.InsertRun) {
+	s.runs[op.Run.ID] = &run{RunRecord: store.RunRecord{Run: op.Run, Payload: op.Payload}, after: int64(len(s.events)), used: map[int64]bool{}}
+	r := s.runs[op.Run.ID]
+	if original := s.original(op.Replay); original != nil {
+		for _, e := range original.entries[:min(int(op.Replay.Entries), len(original.entries))] {
+			r.append(e.Step, 0, 0)
+		}
+		for _, position := range op.Replay.Used {
+			r.used[position] = true
+		}
+		if op.Replay.Events {
+			r.after = original.after
+		}
+	}
+	for _, w := range op.Waits {
+		s.openWait(r, store.OpenWait{Wait: w})
+	}
+}
+
+// original is the run that another replays; nil where it replays none.
+func (s *Store) original(replay *store.Replay) *run {
+	if replay == nil {
+		return nil
+	}
+	return s.runs[replay.RunID]
 }
 
 func (s *Store) update(op store.UpdateRun, res *store.Result) {
@@ -162,6 +220,16 @@ func (s *Store) update(op store.UpdateRun, res *store.Result) {
 	}
 	for _, step := range op.Append {
 		res.Steps = append(res.Steps, r.append(step, 0, 0))
+		s.closeWait(r, step.StepID)
+	}
+	for _, w := range op.Open {
+		res.Opened = append(res.Opened, s.openWait(r, w))
+	}
+	if op.Trees != nil {
+		r.Trees = op.Trees
+	}
+	if op.Run.Status.Final() {
+		s.closeWaits(r)
 	}
 	res.Version, res.History = r.Version, r.history()
 }
@@ -176,7 +244,7 @@ func (s *Store) save(op store.SaveSteps, res *store.Result) {
 		res.Bound = true
 	}
 	for _, start := range op.Starts {
-		r.putAttempt(store.Attempt{StepID: start.StepID, Attempt: start.Attempt, CallID: op.CallID, StartedAt: start.StartedAt})
+		res.Starts = append(res.Starts, r.start(start, op.CallID))
 	}
 	for _, retry := range op.Retries {
 		a := store.Attempt{StepID: retry.StepID, Attempt: retry.Attempt, Error: retry.Error, StartedAt: retry.StartedAt, EndedAt: retry.EndedAt, RetryAt: retry.RetryAt}
@@ -186,6 +254,32 @@ func (s *Store) save(op store.SaveSteps, res *store.Result) {
 		res.Steps = append(res.Steps, r.append(step, op.StepsMax, op.BytesMax))
 	}
 	res.Version, res.History = r.Version, r.history()
+}
+
+// start records that a body is about to run, unless its step has an entry or gets one.
+func (r *run) start(s store.Start, callID string) store.StartResult {
+	if e := r.find(s.StepID); e != nil {
+		return store.StartResult{Entry: e.Entry}
+	}
+	var res store.StartResult
+	for _, a := range r.attempts {
+		if a.StepID != s.StepID {
+			continue
+		}
+		if a.CallID == callID && a.Attempt == s.Attempt {
+			res.Again = res.Again || a.Again // the same start once more
+			continue
+		}
+		res.Again = true
+		if a.CallID != "" && a.EndedAt.After(res.CutAt) {
+			res.CutAt = a.EndedAt
+		}
+	}
+	if s.Interrupted != nil && res.Again {
+		return store.StartResult{Entry: r.append(*s.Interrupted, 0, 0).Entry}
+	}
+	r.putAttempt(store.Attempt{StepID: s.StepID, Attempt: s.Attempt, CallID: callID, StartedAt: s.StartedAt, Again: res.Again})
+	return res
 }
 
 // append adds an entry, unless the step has one already or a limit (0: none) refuses it.

@@ -151,12 +151,23 @@ func (s *Store) Events(_ context.Context, q store.EventQuery) ([]store.Event, er
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []store.Event
-	for _, e := range slices.Backward(s.events) {
-		if e.Env == q.Env && (q.Name == "" || e.Name == q.Name) && (q.Before == 0 || e.Position < q.Before) && len(out) < q.Limit {
+	for _, e := range s.events {
+		if (e.Env == q.Env || (q.Forward && q.Env == "")) && (q.Name == "" || e.Name == q.Name) && s.within(q, e) {
 			out = append(out, e)
 		}
 	}
-	return out, nil
+	if !q.Forward {
+		slices.Reverse(out)
+	}
+	return out[:min(q.Limit, len(out))], nil
+}
+
+func (s *Store) within(q store.EventQuery, e store.Event) bool {
+	if !q.Forward {
+		return q.Before == 0 || e.Position < q.Before
+	}
+	user := s.runs[q.UnusedBy]
+	return e.Position > q.After && (q.UpTo == 0 || e.Position <= q.UpTo) && (user == nil || !user.used[e.Position])
 }
 
 // Keys implements store.Reader.

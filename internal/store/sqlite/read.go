@@ -41,7 +41,7 @@ func readHistory(conn *sqlite.Conn, seq int64) (store.History, error) {
 }
 
 func scanRecord(r *scanner) store.RunRecord {
-	return store.RunRecord{Run: scanRun(r), Payload: r.blob(), Output: r.blob(), Error: r.blob()}
+	return store.RunRecord{Run: scanRun(r), Payload: r.blob(), Output: r.blob(), Error: r.blob(), Trees: r.blob()}
 }
 
 // Record implements store.Reader.
@@ -133,7 +133,7 @@ func (s *Store) Attempts(ctx context.Context, runID string) ([]store.Attempt, er
 			func(b *binder) { b.int(seq) }, func(r *scanner) error {
 				out = append(out, store.Attempt{
 					StepID: workflow.StepID{Name: r.text(), Number: int(r.int())}, Attempt: int(r.int()),
-					CallID: r.text(), Error: r.blob(), StartedAt: r.time(), EndedAt: r.time(), RetryAt: r.time(),
+					CallID: r.text(), Error: r.blob(), StartedAt: r.time(), EndedAt: r.time(), RetryAt: r.time(), Again: r.bool(),
 				})
 				return nil
 			})
@@ -222,9 +222,22 @@ func (s *Store) Event(ctx context.Context, env, name, id string) (store.Event, e
 func (s *Store) Events(ctx context.Context, q store.EventQuery) ([]store.Event, error) {
 	var out []store.Event
 	err := s.read(ctx, func(conn *sqlite.Conn) error {
-		return query(conn, sqlSelectEvents,
-			func(b *binder) { b.text(q.Env); b.text(q.Name); b.int(q.Before); b.int(int64(q.Limit)) },
-			func(r *scanner) error { out = append(out, scanEvent(r)); return nil })
+		take := func(r *scanner) error { out = append(out, scanEvent(r)); return nil }
+		if !q.Forward {
+			return query(conn, sqlSelectEvents, func(b *binder) { b.text(q.Env); b.text(q.Name); b.int(q.Before); b.int(int64(q.Limit)) }, take)
+		}
+		statement := sqlEventsForward
+		if q.Env != "" && q.Name != "" {
+			statement = sqlEventsOfName
+		}
+		return query(conn, statement, func(b *binder) {
+			b.text(q.Env)
+			b.text(q.Name)
+			b.int(q.After)
+			b.int(q.UpTo)
+			b.text(q.UnusedBy)
+			b.int(int64(q.Limit))
+		}, take)
 	})
 	return out, err
 }

@@ -7,7 +7,7 @@ import (
 )
 
 func bindIdentity(b *binder, r *workflow.Run) {
-	for _, v := range []string{r.ID, r.Env, r.App, r.Workflow, r.Key, r.ReplayOf, r.Root, r.Event, r.EventID} {
+	for _, v := range []string{r.ID, r.Env, r.App, r.Workflow, r.Key, r.ReplayOf, r.Parent, r.Root, r.Event, r.EventID} {
 		b.text(v)
 	}
 }
@@ -22,6 +22,8 @@ func bindState(b *binder, r *workflow.Run) {
 	bindCall(b, r.Prior)
 	b.time(r.NextAt)
 	b.time(r.TimeoutAt)
+	b.time(r.WaitsAt)
+	b.time(r.WokenAt)
 	b.text(r.Reason)
 	if r.Ending != nil {
 		b.text(r.Ending.Reason)
@@ -30,6 +32,7 @@ func bindState(b *binder, r *workflow.Run) {
 		b.null()
 		b.null()
 	}
+	b.bool(r.Invokes)
 	b.int(int64(r.Attempts))
 	b.int(int64(r.Cuts))
 	b.int(int64(r.Yields))
@@ -57,15 +60,16 @@ func bindCall(b *binder, c *workflow.Call) {
 
 func scanRun(s *scanner) workflow.Run {
 	r := workflow.Run{
-		ID: s.text(), Env: s.text(), App: s.text(), Workflow: s.text(), Key: s.text(), ReplayOf: s.text(), Root: s.text(),
+		ID: s.text(), Env: s.text(), App: s.text(), Workflow: s.text(), Key: s.text(), ReplayOf: s.text(), Parent: s.text(), Root: s.text(),
 		Event: s.text(), EventID: s.text(), Version: s.int(), Status: workflow.Status(s.text()), Restart: int(s.int()), Epoch: s.int(),
 	}
 	r.Call = scanCall(s)
 	r.Prior = scanCall(s)
-	r.NextAt, r.TimeoutAt, r.Reason = s.time(), s.time(), s.text()
+	r.NextAt, r.TimeoutAt, r.WaitsAt, r.WokenAt, r.Reason = s.time(), s.time(), s.time(), s.time(), s.text()
 	if ending := (workflow.Ending{Reason: s.text(), At: s.time()}); ending.Reason != "" {
 		r.Ending = &ending
 	}
+	r.Invokes = s.bool()
 	r.Attempts, r.Cuts, r.Yields, r.Progress = int(s.int()), int(s.int()), int(s.int()), s.int()
 	r.CreatedAt, r.StartedAt, r.EndedAt = s.time(), s.time(), s.time()
 	r.Lease = time.Duration(s.int()) * time.Millisecond

@@ -10,6 +10,7 @@ CREATE TABLE runs (
   workflow       TEXT NOT NULL,
   run_key        TEXT NOT NULL,
   replay_of      TEXT NOT NULL,
+  parent         TEXT NOT NULL,
   root           TEXT NOT NULL,
   event          TEXT NOT NULL,
   event_id       TEXT NOT NULL,
@@ -27,9 +28,12 @@ CREATE TABLE runs (
   prior_begun_at INTEGER,
   next_at        INTEGER NOT NULL,
   timeout_at     INTEGER NOT NULL,
+  waits_at       INTEGER NOT NULL,
+  woken_at      INTEGER NOT NULL,
   reason         TEXT NOT NULL,
   ending_reason  TEXT,
   ending_at      INTEGER,
+  invokes        INTEGER NOT NULL,
   attempts       INTEGER NOT NULL,
   cuts           INTEGER NOT NULL,
   yields         INTEGER NOT NULL,
@@ -40,10 +44,11 @@ CREATE TABLE runs (
   lease_ms       INTEGER NOT NULL,
   timer_at       INTEGER NOT NULL,         -- when the timer must look
   ready_at       INTEGER NOT NULL,         -- when the dispatcher may call
+  events_after   INTEGER NOT NULL,         -- the last event that was there when it was stored (E2)
   -- W3: what has ended is over. W5: what has not ended has a next thing.
   CHECK ((status IN ('completed', 'failed', 'cancelled', 'skipped')) = (ended_at > 0)),
   CHECK (ended_at = 0 OR (call_id IS NULL AND timer_at = 0 AND ready_at = 0)),
-  CHECK (ended_at > 0 OR timer_at > 0 OR ready_at > 0),
+  CHECK (ended_at > 0 OR timer_at > 0 OR ready_at > 0 OR status = 'waiting'), -- a waiting run may have nothing but an open wait
   CHECK (status <> 'running' OR call_id IS NOT NULL)
 ) STRICT;
 CREATE INDEX runs_timer ON runs (timer_at) WHERE timer_at > 0;
@@ -56,7 +61,8 @@ CREATE TABLE run_values (
   run     INTEGER PRIMARY KEY,
   payload BLOB,
   output  BLOB,
-  error   BLOB
+  error   BLOB,
+  trees   BLOB  -- what it waited for when it was last suspended
 ) STRICT;
 
 -- The histories (W9). Rows stand in the order in which they were saved, whatever run they are of: a commit's new entries share
@@ -89,6 +95,7 @@ CREATE TABLE attempts (
   started_at INTEGER NOT NULL,
   ended_at   INTEGER NOT NULL,
   retry_at   INTEGER NOT NULL,
+  again      INTEGER NOT NULL, -- of a start: an attempt had been started before it
   PRIMARY KEY (run, name, number, attempt)
 ) STRICT, WITHOUT ROWID;
 
@@ -102,6 +109,93 @@ CREATE TABLE events (
   runs       INTEGER NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX events_once ON events (env, name, id); -- W7
+CREATE INDEX events_in_order ON events (env, name, position); -- what a wait looks back to (E2)
+
+-- Open waits. A row goes when its step has its entry; but an invoke's stays while its child lives.
+CREATE TABLE waits (
+  id        INTEGER PRIMARY KEY, -- the order in which they were opened
+  run       INTEGER NOT NULL,
+  name      TEXT NOT NULL,
+  number    INTEGER NOT NULL,
+  kind      TEXT NOT NULL CHECK (kind IN ('sleep', 'event', 'invoke', 'callback', 'cancel')),
+  due_at    INTEGER NOT NULL,    -- 0: never by itself
+  child     TEXT NOT NULL,
+  of_number INTEGER NOT NULL,
+  event     BLOB,                -- what a wait for an event asks of it
+  after     INTEGER NOT NULL,    -- the last event that it does not look back to
+  looked    INTEGER NOT NULL,
+  orphan    INTEGER NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX waits_once ON waits (run, name, number);
+CREATE INDEX waits_unlooked ON waits (id) WHERE looked = 0;
+CREATE INDEX waits_invokes ON waits (id) WHERE kind = 'invoke';
+CREATE INDEX waits_callbacks ON waits (id) WHERE kind = 'callback';
+
+-- How an event finds its waits: a row for each name that a wait names.
+CREATE TABLE wait_events (
+  env   TEXT NOT NULL,
+  event TEXT NOT NULL,
+  paths TEXT NOT NULL, -- '': whatever it holds
+  key   TEXT NOT NULL,
+  wait  INTEGER NOT NULL,
+  PRIMARY KEY (env, event, paths, key, wait)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX wait_events_of ON wait_events (wait);
+
+-- The events that a run's waits have used (W7).
+CREATE TABLE event_uses (
+  run      INTEGER NOT NULL,
+  position INTEGER NOT NULL,
+  PRIMARY KEY (run, position)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE callbacks (
+  token_hash TEXT PRIMARY KEY,
+  env        TEXT NOT NULL,
+  run        INTEGER NOT NULL,
+  name       TEXT NOT NULL,
+  number     INTEGER NOT NULL,
+  due_at     INTEGER NOT NULL,
+  ended_at   INTEGER NOT NULL,
+  payload    BLOB
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX callbacks_once ON callbacks (run, name, number);
+
+CREATE TABLE schedules (
+  env        TEXT NOT NULL,
+  id         TEXT NOT NULL,
+  app        TEXT NOT NULL,
+  workflow   TEXT NOT NULL,
+  expression TEXT NOT NULL,
+  timezone   TEXT NOT NULL,
+  catch_up   TEXT NOT NULL,
+  payload    BLOB,
+  declared   INTEGER NOT NULL, -- by the app's manifest
+  paused     INTEGER NOT NULL,
+  version    INTEGER NOT NULL CHECK (version > 0),
+  cursor_at  INTEGER NOT NULL,
+  next_at    INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  PRIMARY KEY (env, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX schedules_due ON schedules (next_at) WHERE next_at > 0 AND paused = 0;
+
+-- Events that are to be emitted when they are due.
+CREATE TABLE later_events (
+  env     TEXT NOT NULL,
+  name    TEXT NOT NULL,
+  id      TEXT NOT NULL,
+  payload BLOB,
+  due_at  INTEGER NOT NULL,
+  PRIMARY KEY (env, name, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX later_events_due ON later_events (due_at);
+
+-- How far the server has come with what it goes through in order.
+CREATE TABLE cursors (
+  name     TEXT PRIMARY KEY,
+  position INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 
 -- Keys outlive what they stand for (K3, W8).
 CREATE TABLE keys (
@@ -130,3 +224,28 @@ CREATE TABLE apps (
   gone        TEXT NOT NULL,
   PRIMARY KEY (env, name)
 ) STRICT, WITHOUT ROWID;
+
+-- Requests to configured hooks. Positions are never used again: a cursor of a list stands for one.
+CREATE TABLE deliveries (
+  position      INTEGER PRIMARY KEY AUTOINCREMENT,
+  id            TEXT NOT NULL UNIQUE,
+  env           TEXT NOT NULL,
+  hook          TEXT NOT NULL,
+  provider      TEXT NOT NULL,
+  status        TEXT NOT NULL CHECK (status IN ('verified', 'duplicate', 'rejected', 'unverified')),
+  reason        TEXT NOT NULL,
+  provider_id   TEXT NOT NULL,
+  redelivery_of TEXT NOT NULL,
+  events        TEXT NOT NULL,    -- JSON: what it emitted
+  bytes         INTEGER NOT NULL, -- of its values
+  received_at   INTEGER NOT NULL,
+  rejected      INTEGER NOT NULL GENERATED ALWAYS AS (status = 'rejected') VIRTUAL
+) STRICT;
+CREATE INDEX deliveries_kept ON deliveries (rejected, position, received_at, bytes);
+
+-- What was sent, exactly. It goes with its delivery.
+CREATE TABLE delivery_values (
+  delivery INTEGER PRIMARY KEY REFERENCES deliveries ON DELETE CASCADE,
+  request  BLOB,
+  body     BLOB
+) STRICT;

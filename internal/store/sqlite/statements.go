@@ -9,23 +9,26 @@ package sqlite
 
 // What rows are read as, in the order in which the scan functions know them.
 const (
-	runColumns = `id, env, app, workflow, run_key, replay_of, root, event, event_id, version, status, restart, epoch,
+	runColumns = `id, env, app, workflow, run_key, replay_of, parent, root, event, event_id, version, status, restart, epoch,
 		call_id, call_token, call_nonce, call_begun_at, prior_id, prior_token, prior_nonce, prior_begun_at,
-		next_at, timeout_at, reason, ending_reason, ending_at, attempts, cuts, yields, progress,
+		next_at, timeout_at, waits_at, woken_at, reason, ending_reason, ending_at, invokes, attempts, cuts, yields, progress,
 		created_at, started_at, ended_at, lease_ms`
-	recordColumns = runColumns + `, payload, output, error FROM runs JOIN run_values ON run_values.run = runs.seq`
-	eventColumns  = `position, env, name, id, payload, created_at, runs`
-	keyColumns    = `env, kind, scope, key, owner, hash, differs, answer, expires_at`
+	recordColumns   = runColumns + `, payload, output, error, trees FROM runs JOIN run_values ON run_values.run = runs.seq`
+	callbackColumns = `token_hash, callbacks.env, runs.id, name, number, due_at, callbacks.ended_at, payload FROM callbacks JOIN runs ON runs.seq = callbacks.run`
+	waitColumns     = `waits.id, runs.id, runs.env, waits.name, waits.number, waits.kind, waits.due_at, waits.child, waits.of_number,
+		waits.event, waits.after, waits.looked, waits.orphan FROM waits JOIN runs ON runs.seq = waits.run`
+	eventColumns = `position, env, name, id, payload, created_at, runs`
+	keyColumns   = `env, kind, scope, key, owner, hash, differs, answer, expires_at`
 )
 
 // Runs.
 const (
-	sqlInsertRun = `INSERT INTO runs (` + runColumns + `, timer_at, ready_at)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+	sqlInsertRun = `INSERT INTO runs (` + runColumns + `, timer_at, ready_at, events_after)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?, (SELECT coalesce(max(position), 0) FROM events))`
 	// What changes in a run's life; its identity does not.
 	sqlUpdateRun = `UPDATE runs SET version=?, status=?, restart=?, epoch=?,
 		call_id=?, call_token=?, call_nonce=?, call_begun_at=?, prior_id=?, prior_token=?, prior_nonce=?, prior_begun_at=?,
-		next_at=?, timeout_at=?, reason=?, ending_reason=?, ending_at=?, attempts=?, cuts=?, yields=?, progress=?,
+		next_at=?, timeout_at=?, waits_at=?, woken_at=?, reason=?, ending_reason=?, ending_at=?, invokes=?, attempts=?, cuts=?, yields=?, progress=?,
 		created_at=?, started_at=?, ended_at=?, lease_ms=?, timer_at=?, ready_at=? WHERE seq=?`
 	sqlSelectRecord    = `SELECT ` + recordColumns + ` WHERE id=+? AND env=+?`
 	sqlSelectRecords   = `SELECT ` + recordColumns + ` WHERE env=+?`
@@ -34,21 +37,26 @@ const (
 	sqlSelectRun       = `SELECT seq, ` + runColumns + ` FROM runs WHERE id=?`
 	sqlSelectRunExists = `SELECT 1 FROM runs WHERE id=?`
 	sqlSelectHead      = `SELECT seq, version, coalesce(call_id, ''), coalesce(call_nonce, ''), restart,
-		EXISTS (SELECT 1 FROM attempts WHERE run = seq) FROM runs WHERE id=?`
+		EXISTS (SELECT 1 FROM attempts WHERE run = seq), EXISTS (SELECT 1 FROM waits WHERE run = seq) OR EXISTS (SELECT 1 FROM event_uses WHERE run = seq)
+		FROM runs WHERE id=?`
 	sqlSelectSeq       = `SELECT seq FROM runs WHERE id=?`
 	sqlSelectNextTimer = `SELECT coalesce(min(timer_at), 0) FROM runs WHERE timer_at > 0`
 	sqlSelectReady     = `SELECT id, ready_at FROM runs WHERE env=+? AND app=+? AND ready_at > 0 AND ready_at <= +? ORDER BY ready_at, id LIMIT +?`
 	sqlBindNonce       = `UPDATE runs SET call_nonce=?, version=? WHERE seq=?`
 	sqlInsertValues    = `INSERT INTO run_values (run, payload) VALUES (?, ?)`
 	sqlUpdateValues    = `UPDATE run_values SET output=?, error=? WHERE run=?`
+	sqlUpdateTrees     = `UPDATE run_values SET trees=? WHERE run=?`
 )
 
 // Histories.
 const (
 	sqlInsertStep = `INSERT INTO steps (run, entry, restart, name, number, kind, status, output, error, attempts, started_at, ended_at)
 		VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`
-	sqlSelectStanding = `SELECT entry, status, output, error FROM steps WHERE run=? AND restart=? AND name=? AND number=?`
-	sqlSelectHistory  = `SELECT count(*), coalesce(sum(coalesce(length(output), 0) + coalesce(length(error), 0)), 0) FROM steps WHERE run=?`
+	sqlCopySteps = `INSERT INTO steps (run, entry, restart, name, number, kind, status, output, error, attempts, started_at, ended_at)
+		SELECT ?1, entry, ?2, name, number, kind, status, output, error, attempts, started_at, ended_at FROM steps WHERE run=+?3 AND entry <= +?4 ORDER BY id`
+	sqlCopyEventsAfter = `UPDATE runs SET events_after=(SELECT events_after FROM runs WHERE seq=?1) WHERE seq=?2`
+	sqlSelectStanding  = `SELECT entry, status, output, error FROM steps WHERE run=? AND restart=? AND name=? AND number=?`
+	sqlSelectHistory   = `SELECT count(*), coalesce(sum(coalesce(length(output), 0) + coalesce(length(error), 0)), 0) FROM steps WHERE run=?`
 	// Rows are chosen in the index alone: entries have no gaps (W9), so that a page starts at a known place.
 	sqlSelectEntries = `SELECT entry, name, number, kind, status, output, error, attempts, started_at, ended_at FROM steps
 		WHERE id IN (SELECT id FROM steps WHERE run=+? ORDER BY id LIMIT +? OFFSET +?) ORDER BY id`
@@ -56,8 +64,9 @@ const (
 
 // Attempts that did not save their step.
 const (
-	sqlPutAttempt     = `INSERT OR REPLACE INTO attempts (run, name, number, attempt, call_id, error, started_at, ended_at, retry_at) VALUES (?,?,?,?,?,?,?,?,?)`
-	sqlSelectAttempts = `SELECT name, number, attempt, call_id, error, started_at, ended_at, retry_at FROM attempts WHERE run=+? ORDER BY name, number, attempt`
+	sqlPutAttempt     = `INSERT OR REPLACE INTO attempts (run, name, number, attempt, call_id, error, started_at, ended_at, retry_at, again) VALUES (?,?,?,?,?,?,?,?,?,?)`
+	sqlSelectAttempts = `SELECT name, number, attempt, call_id, error, started_at, ended_at, retry_at, again FROM attempts WHERE run=+? ORDER BY name, number, attempt`
+	sqlSelectStarts   = `SELECT attempt, call_id, ended_at, again FROM attempts WHERE run=+? AND name=+? AND number=+?`
 	sqlSelectThrow    = `SELECT retry_at FROM attempts WHERE run=? AND name=? AND number=? AND attempt=? AND call_id='' AND started_at=? AND ended_at=? AND ended_at>0`
 	sqlSettleRetries  = `UPDATE attempts SET retry_at=0 WHERE run=? AND name=? AND number=? AND retry_at>0`
 	sqlDeleteStarts   = `DELETE FROM attempts WHERE run=? AND name=? AND number=? AND ended_at=0`
@@ -79,8 +88,88 @@ const (
 		(SELECT env, kind, scope, key FROM keys WHERE expires_at > 0 AND expires_at <= +? LIMIT +?)`
 )
 
+// What an event does not know is whether its wait has looked back: until then the wait looks for it.
+const waitsForEvent = `WITH pairs AS (SELECT value ->> 0 AS paths, value ->> 1 AS key FROM json_each(?4))
+	SELECT ` + waitColumns + ` WHERE waits.id > ?5 AND looked = 1 AND after < ?3
+		AND waits.id IN (SELECT wait FROM pairs JOIN wait_events USING (paths, key) WHERE wait_events.env=+?1 AND event=+?2)
+		AND NOT EXISTS (SELECT 1 FROM event_uses WHERE event_uses.run = waits.run AND position = ?3)
+	ORDER BY waits.id LIMIT +?6`
+
+// Waits. What they list comes in the order in which they were opened.
+const (
+	sqlInsertWait = `INSERT INTO waits (run, name, number, kind, due_at, child, of_number, event, looked, orphan, after)
+		VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,0, CASE ?10 WHEN 0 THEN 0 WHEN 1 THEN (SELECT events_after FROM runs WHERE seq=?1) ELSE (SELECT coalesce(max(position), 0) FROM events) END)
+		ON CONFLICT DO NOTHING`
+	sqlInsertWaitEvent      = `INSERT OR IGNORE INTO wait_events (env, event, paths, key, wait) VALUES (?,?,?,?,?)`
+	sqlSelectWait           = `SELECT id, child FROM waits WHERE run=? AND name=? AND number=?`
+	sqlSelectEnded          = `SELECT 1 FROM runs WHERE id=? AND ended_at > 0`
+	sqlOrphanWait           = `UPDATE waits SET orphan=1 WHERE id=?`
+	sqlDeleteWait           = `DELETE FROM waits WHERE id=?`
+	sqlDeleteWaitEvents     = `DELETE FROM wait_events WHERE wait=?`
+	sqlSelectWaitIDs        = `SELECT id, child FROM waits WHERE run=?`
+	sqlDeleteUses           = `DELETE FROM event_uses WHERE run=?`
+	sqlLookedBack           = `UPDATE waits SET looked=1 WHERE run=(SELECT seq FROM runs WHERE id=?) AND name=? AND number=?`
+	sqlInsertUse            = `INSERT INTO event_uses (run, position) VALUES (?,?)`
+	sqlSelectUse            = `SELECT 1 FROM event_uses WHERE run=? AND position=?`
+	sqlAdvance              = `INSERT INTO cursors (name, position) VALUES (?,?) ON CONFLICT (name) DO UPDATE SET position=max(position, excluded.position)`
+	sqlSelectPosition       = `SELECT position FROM cursors WHERE name=?`
+	sqlInsertCallback       = `INSERT INTO callbacks (token_hash, env, run, name, number, due_at, ended_at, payload) VALUES (?,?,?,?,?,?,?,?)`
+	sqlSelectSameCall       = `SELECT 1 FROM callbacks WHERE token_hash=?1 OR (run=?2 AND name=?3 AND number=?4)`
+	sqlSelectCallback       = `SELECT ` + callbackColumns + ` WHERE token_hash=+?`
+	sqlSelectCallbackOfStep = `SELECT ` + callbackColumns + ` WHERE callbacks.run=(SELECT seq FROM runs WHERE id=+?) AND name=+? AND number=+?`
+	sqlEndCallback          = `UPDATE callbacks SET ended_at=?, payload=? WHERE token_hash=?`
+	sqlWaitsOfRun           = `SELECT ` + waitColumns + ` WHERE waits.run=(SELECT seq FROM runs WHERE id=?1) AND waits.id > +?2 ORDER BY waits.id LIMIT +?3`
+	sqlWaitsUnlooked        = `SELECT ` + waitColumns + ` WHERE looked = 0 AND waits.id > +?1 ORDER BY waits.id LIMIT +?2`
+	sqlWaitsForEvent        = waitsForEvent
+	sqlWaitsOfKin           = `SELECT ` + waitColumns + ` LEFT JOIN runs AS child ON child.id = waits.child
+		WHERE waits.kind = 'invoke' AND waits.id > +?1 AND (orphan = 1 OR runs.ended_at > 0 OR child.id IS NULL OR child.ended_at > 0) ORDER BY waits.id LIMIT +?2`
+	sqlWaitsFulfilled = `SELECT ` + waitColumns + ` JOIN callbacks ON callbacks.run = waits.run AND callbacks.name = waits.name AND callbacks.number = waits.of_number
+		WHERE waits.kind = 'callback' AND callbacks.ended_at > 0 AND waits.id > +?1 ORDER BY waits.id LIMIT +?2`
+	sqlSelectMatchPaths = `SELECT DISTINCT paths FROM wait_events WHERE env=+? AND event=+? AND paths <> '' ORDER BY paths`
+	sqlEventsForward    = `SELECT ` + eventColumns + ` FROM events WHERE position > +?3 AND (+?4=0 OR position <= +?4)
+		AND (+?1='' OR env=+?1) AND (+?2='' OR name=+?2)
+		AND (+?5='' OR NOT EXISTS (SELECT 1 FROM event_uses WHERE event_uses.run=(SELECT seq FROM runs WHERE runs.id=+?5) AND event_uses.position=events.position))
+		ORDER BY position LIMIT +?6`
+	sqlEventsOfName = `SELECT ` + eventColumns + ` FROM events WHERE env=+?1 AND name=+?2 AND position > +?3 AND (+?4=0 OR position <= +?4)
+		AND (+?5='' OR NOT EXISTS (SELECT 1 FROM event_uses WHERE event_uses.run=(SELECT seq FROM runs WHERE runs.id=+?5) AND event_uses.position=events.position))
+		ORDER BY position LIMIT +?6`
+)
+
+// What is due later.
+const (
+	scheduleColumns    = `env, id, app, workflow, expression, timezone, catch_up, payload, declared, paused, version, cursor_at, next_at, created_at`
+	sqlPutSchedule     = `INSERT OR REPLACE INTO schedules (` + scheduleColumns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+	sqlScheduleVersion = `SELECT version FROM schedules WHERE env=? AND id=?`
+	sqlDropSchedule    = `DELETE FROM schedules WHERE env=? AND id=?`
+	sqlSchedules       = `SELECT ` + scheduleColumns + ` FROM schedules WHERE (+?1='' OR env=+?1) AND (+?2='' OR id=+?2) AND (+?3='' OR app=+?3) AND id > +?4 ORDER BY id, env LIMIT +?5`
+	sqlSchedulesDue    = `SELECT ` + scheduleColumns + ` FROM schedules WHERE next_at > 0 AND paused = 0 AND next_at <= +? ORDER BY id, env LIMIT +?`
+	sqlPutLater        = `INSERT OR IGNORE INTO later_events (env, name, id, payload, due_at) VALUES (?,?,?,?,?)`
+	sqlSelectLater     = `SELECT 1 FROM later_events WHERE env=? AND name=? AND id=?`
+	sqlDropLater       = `DELETE FROM later_events WHERE env=? AND name=? AND id=?`
+	sqlLaterDue        = `SELECT env, id, name, payload, due_at FROM later_events WHERE due_at <= +? ORDER BY due_at, id LIMIT +?`
+	sqlNextDue         = `SELECT coalesce(min(at), 0) FROM (SELECT min(next_at) AS at FROM schedules WHERE next_at > 0 AND paused = 0 UNION ALL SELECT min(due_at) FROM later_events)`
+)
+
 // Apps.
 const (
 	sqlPutApp     = `INSERT OR REPLACE INTO apps (env, name, url, private, concurrency, manifest, hash, seen_at, gone) VALUES (?,?,?,?,?,?,?,?,?)`
 	sqlSelectApps = `SELECT env, name, url, private, concurrency, manifest, hash, seen_at, gone FROM apps ORDER BY env, name`
+)
+
+// Deliveries.
+const (
+	deliveryColumns = `id, env, hook, provider, status, reason, provider_id, redelivery_of, events, received_at, bytes, position`
+
+	sqlInsertDelivery = `INSERT INTO deliveries (id, env, hook, provider, status, reason, provider_id, redelivery_of, events, received_at, bytes)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?)`
+	sqlInsertDeliveryValues = `INSERT INTO delivery_values (delivery, request, body) VALUES (?,?,?)`
+	sqlSelectDeliveryExists = `SELECT 1 FROM deliveries WHERE id=?`
+	sqlSelectDelivery       = `SELECT ` + deliveryColumns + `, request, body FROM deliveries JOIN delivery_values ON delivery = position WHERE id=+? AND env=+?`
+	sqlSelectDeliveries     = `SELECT ` + deliveryColumns + ` FROM deliveries WHERE env=+?1 AND (+?2='' OR hook=+?2) AND (+?3='' OR status=+?3)
+		AND (+?4=0 OR position < +?4) ORDER BY position DESC LIMIT +?5`
+	// The newest that is past a bound of number or bytes, and all before it, are too many. It reads nothing but an index.
+	sqlDropDeliveries = `DELETE FROM deliveries WHERE position IN (SELECT position FROM deliveries WHERE rejected=+?1 AND (+?2 > 0 AND received_at <= +?2
+		OR position <= (SELECT coalesce(max(position), 0) FROM (SELECT position FROM deliveries WHERE +?3 > 0 AND rejected=+?1 ORDER BY position DESC LIMIT 1 OFFSET +?3))
+		OR position <= (SELECT coalesce(max(position), 0) FROM (SELECT position, sum(bytes) OVER (ORDER BY position DESC) AS total FROM deliveries WHERE +?4 > 0 AND rejected=+?1) WHERE total > +?4))
+		ORDER BY position LIMIT +?5)`
 )

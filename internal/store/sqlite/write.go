@@ -23,6 +23,7 @@ type head struct {
 	restart  int
 	history  store.History
 	attempts bool // there may be rows in attempts
+	waits    bool // there may be rows in waits or in event_uses
 }
 
 // Commit implements store.Store: one transaction, one sync.
@@ -95,6 +96,12 @@ func (s *Store) check(change []store.Op) (refusal, err error) {
 			if key, err = readKey(s.writer, op.Key, op.Now); err == nil && key == nil {
 				refusal, err = s.check(op.Then)
 			}
+		case store.UseEvent, store.InsertCallback, store.EndCallback, store.PassKey:
+			refusal, err = s.checkWait(op)
+		case store.PutSchedule, store.DropLater:
+			refusal, err = s.checkDue(op)
+		case store.InsertDelivery:
+			refusal, err = s.checkDelivery(op.Delivery.ID)
 		}
 		if refusal != nil || err != nil {
 			return refusal, err
@@ -161,7 +168,7 @@ func (s *Store) head(runID string) (*head, error) {
 	err := query(s.writer, sqlSelectHead,
 		func(b *binder) { b.text(runID) },
 		func(r *scanner) error {
-			h = &head{seq: r.int(), version: r.int(), callID: r.text(), nonce: r.text(), restart: int(r.int()), attempts: r.bool()}
+			h = &head{seq: r.int(), version: r.int(), callID: r.text(), nonce: r.text(), restart: int(r.int()), attempts: r.bool(), waits: r.bool()}
 			return nil
 		})
 	if err != nil || h == nil {
@@ -191,8 +198,14 @@ func (s *Store) write(op store.Op, res *store.Result) error {
 	case store.DropKeys:
 		return exec(s.writer, sqlDeleteExpiredKeys,
 			func(b *binder) { b.time(op.Now); b.int(int64(op.Limit)) })
+	case store.PutSchedule, store.DropSchedule, store.PutLater, store.DropLater:
+		return s.writeDue(op)
+	case store.InsertDelivery:
+		return s.insertDelivery(op.Delivery)
+	case store.DropDeliveries:
+		return s.dropDeliveries(op, res)
 	default:
-		return fmt.Errorf("sqlite: no such op: %T: %w", op, store.ErrBadChange)
+		return s.writeWait(op)
 	}
 }
 
@@ -203,7 +216,44 @@ func (s *Store) insertRun(op store.InsertRun) error {
 	h := &head{seq: s.writer.LastInsertRowID(), version: op.Run.Version}
 	h.follow(&op.Run)
 	s.heads[op.Run.ID] = h
+	if op.Replay != nil {
+		if err := s.replay(h, op.Replay); err != nil {
+			return err
+		}
+	}
+	for _, w := range op.Waits {
+		if _, err := s.openWait(h, op.Run.Env, store.OpenWait{Wait: w}); err != nil {
+			return err
+		}
+	}
 	return exec(s.writer, sqlInsertValues, func(b *binder) { b.int(h.seq); b.blob(op.Payload) })
+}
+
+// replay takes over the beginning of another run's history.
+func (s *Store) replay(h *head, replay *store.Replay) error {
+	original, err := s.head(replay.RunID)
+	if err != nil || original == nil {
+		return err
+	}
+	if replay.Events {
+		if err := exec(s.writer, sqlCopyEventsAfter, func(b *binder) { b.int(original.seq); b.int(h.seq) }); err != nil {
+			return err
+		}
+	}
+	for _, position := range replay.Used {
+		h.waits = true
+		if err := exec(s.writer, sqlInsertUse, func(b *binder) { b.int(h.seq); b.int(position) }); err != nil {
+			return err
+		}
+	}
+	if replay.Entries == 0 {
+		return nil
+	}
+	err = exec(s.writer, sqlCopySteps, func(b *binder) { b.int(h.seq); b.int(int64(h.restart)); b.int(original.seq); b.int(replay.Entries) })
+	if err == nil {
+		h.history, err = readHistory(s.writer, h.seq)
+	}
+	return err
 }
 
 // follow takes over what a changed record says.
@@ -231,22 +281,31 @@ func (s *Store) update(op store.UpdateRun, res *store.Result) error {
 			return err
 		}
 		res.Steps = append(res.Steps, r)
+		if err := s.closeWait(h, step.StepID); err != nil {
+			return err
+		}
+	}
+	for _, w := range op.Open {
+		opened, err := s.openWait(h, op.Run.Env, w)
+		if err != nil {
+			return err
+		}
+		res.Opened = append(res.Opened, opened)
+	}
+	if op.Trees != nil {
+		if err := exec(s.writer, sqlUpdateTrees, func(b *binder) { b.blob(op.Trees); b.int(h.seq) }); err != nil {
+			return err
+		}
 	}
 	res.Version, res.History = h.version, h.history
 	if !op.Run.Status.Final() {
 		return nil
 	}
+	if err := s.closeWaits(h); err != nil {
+		return err
+	}
 	delete(s.heads, op.Run.ID)
 	return s.finish(h, op)
-}
-
-func (s *Store) cutAttempts(h *head, op store.UpdateRun) error {
-	at := op.Run.NextAt
-	if op.Run.Status.Final() {
-		at = op.Run.EndedAt
-	}
-	return exec(s.writer, sqlCutAttempts,
-		func(b *binder) { b.time(at); b.blob(store.CutOff); b.int(h.seq); b.text(op.CutCall) })
 }
 
 // finish writes a run's result, and frees the keys that lived as long as it (K3).
@@ -274,10 +333,11 @@ func (s *Store) save(op store.SaveSteps, res *store.Result) error {
 		}
 	}
 	for _, start := range op.Starts {
-		a := store.Attempt{StepID: start.StepID, Attempt: start.Attempt, CallID: op.CallID, StartedAt: start.StartedAt}
-		if err := s.putAttempt(h, a); err != nil {
+		r, err := s.start(h, start, op.CallID)
+		if err != nil {
 			return err
 		}
+		res.Starts = append(res.Starts, r)
 	}
 	for _, retry := range op.Retries {
 		a := store.Attempt{StepID: retry.StepID, Attempt: retry.Attempt, Error: retry.Error, StartedAt: retry.StartedAt, EndedAt: retry.EndedAt, RetryAt: retry.RetryAt}
@@ -367,61 +427,6 @@ func (s *Store) standing(h *head, step workflow.Step) (*store.StepResult, error)
 	return found, err
 }
 
-// settleAttempts ends what is recorded of a step's attempts when the step is saved.
-func (s *Store) settleAttempts(h *head, id workflow.StepID) error {
-	if !h.attempts {
-		return nil
-	}
-	bind := func(b *binder) { b.int(h.seq); b.text(id.Name); b.int(int64(id.Number)) }
-	if err := exec(s.writer, sqlDeleteStarts, bind); err != nil {
-		return err
-	}
-	return exec(s.writer, sqlSettleRetries, bind)
-}
-
-// putRetry records a throw, unless the step is saved or this very throw recorded, and says when the step is due again because of it.
-// Of a step only its last throw is due.
-func (s *Store) putRetry(h *head, a store.Attempt) (due time.Time, err error) {
-	standing, err := s.standing(h, workflow.Step{StepID: a.StepID})
-	if err != nil || standing != nil {
-		return time.Time{}, err
-	}
-	known := false
-	err = query(s.writer, sqlSelectThrow, func(b *binder) {
-		b.int(h.seq)
-		b.text(a.Name)
-		b.int(int64(a.Number))
-		b.int(int64(a.Attempt))
-		b.time(a.StartedAt)
-		b.time(a.EndedAt)
-	}, func(r *scanner) error { due, known = r.time(), true; return nil })
-	if err != nil || known {
-		return due, err
-	}
-	err = exec(s.writer, sqlSettleRetries, func(b *binder) { b.int(h.seq); b.text(a.Name); b.int(int64(a.Number)) })
-	if err != nil {
-		return time.Time{}, err
-	}
-	return a.RetryAt, s.putAttempt(h, a)
-}
-
-// putAttempt replaces what is recorded of that attempt.
-func (s *Store) putAttempt(h *head, a store.Attempt) error {
-	h.attempts = true
-	return exec(s.writer, sqlPutAttempt,
-		func(b *binder) {
-			b.int(h.seq)
-			b.text(a.Name)
-			b.int(int64(a.Number))
-			b.int(int64(a.Attempt))
-			b.text(a.CallID)
-			b.blob(a.Error)
-			b.time(a.StartedAt)
-			b.time(a.EndedAt)
-			b.time(a.RetryAt)
-		})
-}
-
 func (s *Store) insertEvent(e store.Event) error {
 	return exec(s.writer, sqlInsertEvent, func(b *binder) {
 		b.text(e.Env)
@@ -442,7 +447,20 @@ func (s *Store) take(op store.TakeKey, res *store.Result) error {
 		return s.keep(key, op.Key.Hash, res)
 	}
 	k := op.Key
-	err = exec(s.writer, sqlPutKey,
+	if err := s.putKey(k); err != nil {
+		return err
+	}
+	res.Keys = append(res.Keys, store.KeyResult{Taken: true, Key: k})
+	for _, then := range op.Then {
+		if err := s.write(then, res); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) putKey(k store.Key) error {
+	return exec(s.writer, sqlPutKey,
 		func(b *binder) {
 			b.text(k.Env)
 			b.text(string(k.Kind))
@@ -454,16 +472,6 @@ func (s *Store) take(op store.TakeKey, res *store.Result) error {
 			b.blob(k.Answer)
 			b.time(k.ExpiresAt)
 		})
-	if err != nil {
-		return err
-	}
-	res.Keys = append(res.Keys, store.KeyResult{Taken: true, Key: k})
-	for _, then := range op.Then {
-		if err := s.write(then, res); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // keep leaves a taken key to its owner, and notes when it was asked for with another payload.

@@ -129,8 +129,13 @@ func distinct(change store.Change) bool {
 			name = op.RunID
 		case store.InsertEvent:
 			name = op.Event.Name + op.Event.ID
-		case store.TakeKey:
+		case store.TakeKey, store.PassKey:
 			name = "keys"
+		case store.UseEvent, store.InsertCallback, store.EndCallback, store.CloseWait, store.LookedBack,
+			store.PutSchedule, store.PutLater, store.DropLater, store.DropSchedule:
+			name = "waits"
+		case store.InsertDelivery, store.DropDeliveries:
+			name = "deliveries"
 		}
 		if name != "" && seen[name] {
 			return false
@@ -145,7 +150,7 @@ func (m *machine) op(r *rapid.T) store.Op {
 	now := T0.Add(time.Duration(m.now) * time.Second)
 	run := NewRun(rapid.IntRange(0, 3).Draw(r, "run"))
 	known, ok := m.runs[run.ID]
-	switch rapid.IntRange(0, 9).Draw(r, "op") {
+	switch rapid.IntRange(0, 10).Draw(r, "op") {
 	case 0:
 		return store.InsertEvent{Event: store.Event{Env: "default", Name: "e", ID: fmt.Sprint(rapid.IntRange(0, 2).Draw(r, "event")), CreatedAt: now}}
 	case 1:
@@ -159,9 +164,20 @@ func (m *machine) op(r *rapid.T) store.Op {
 		return store.TakeKey{Key: key, Now: now, Then: []store.Op{store.InsertRun{Run: run}}}
 	case 2:
 		return store.DropKeys{Now: now, Limit: 100}
+	case 3:
+		return m.waiting(r, run, now)
+	case 4:
+		return m.delivering(r, now)
 	}
 	if !ok {
-		return store.InsertRun{Run: run, Payload: jsontext.Value(`{"n":1}`)}
+		insert := store.InsertRun{Run: run, Payload: jsontext.Value(`{"n":1}`)}
+		if rapid.Bool().Draw(r, "replay") {
+			insert.Replay = &store.Replay{RunID: NewRun(rapid.IntRange(0, 3).Draw(r, "original")).ID, Entries: int64(rapid.IntRange(0, 3).Draw(r, "entries")), Events: rapid.Bool().Draw(r, "events")}
+			if insert.Replay.RunID == run.ID {
+				insert.Replay = nil
+			}
+		}
+		return insert
 	}
 	if rapid.Bool().Draw(r, "save") {
 		return m.save(r, known, now)
@@ -180,7 +196,11 @@ func (m *machine) save(r *rapid.T, run workflow.Run, now time.Time) store.Op {
 	attempt := rapid.IntRange(1, 3).Draw(r, "attempt")
 	switch rapid.IntRange(0, 3).Draw(r, "what") {
 	case 0:
-		save.Starts = []store.Start{{StepID: id(), Attempt: attempt, StartedAt: now}}
+		start := store.Start{StepID: id(), Attempt: attempt, StartedAt: now}
+		if rapid.Bool().Draw(r, "once") {
+			start.Interrupted = new(workflow.Interrupted(start.StepID, now))
+		}
+		save.Starts = []store.Start{start}
 	case 1:
 		save.Retries = []workflow.Retry{{StepID: id(), Attempt: attempt, Error: jsontext.Value(`{}`), StartedAt: now, EndedAt: now, RetryAt: now.Add(time.Second)}}
 	default:
@@ -197,7 +217,15 @@ func (m *machine) update(r *rapid.T, run workflow.Run, now time.Time) store.Op {
 		callID = run.Call.ID
 	}
 	var in workflow.Input
-	switch rapid.IntRange(0, 5).Draw(r, "input") {
+	var trees jsontext.Value
+	switch rapid.IntRange(0, 8).Draw(r, "input") {
+	case 6:
+		in = workflow.Opened{CallID: callID, Waits: []workflow.Wait{m.wait(r, now)}}
+	case 7:
+		in, trees = workflow.End{CallID: callID, Kind: workflow.EndSuspended, Waits: true, Opened: []workflow.Wait{m.wait(r, now), m.wait(r, now)}}, jsontext.Value(`[]`)
+	case 8:
+		w := m.wait(r, now)
+		in = workflow.News{Steps: []workflow.Step{w.Over(now)}, WaitsAt: now, Wakes: rapid.Bool().Draw(r, "wakes")}
 	case 0, 1, 2:
 		in = workflow.Begin{CallID: fmt.Sprintf("call_%d", m.now), Token: "t"}
 	case 3:
@@ -211,7 +239,73 @@ func (m *machine) update(r *rapid.T, run workflow.Run, now time.Time) store.Op {
 	if err != nil || d.Run.Version == run.Version {
 		return store.PutApp{App: store.App{Env: "default", Name: "shop", Hash: fmt.Sprint(m.now)}}
 	}
-	return store.UpdateRun{Run: d.Run, Append: d.Append, Output: d.Output, Error: d.Error, CutCall: cutCall}
+	update := store.UpdateRun{Run: d.Run, Append: d.Append, Output: d.Output, Error: d.Error, CutCall: cutCall, Trees: trees}
+	for i, w := range d.Open {
+		open := store.OpenWait{Wait: w}
+		if w.Kind == workflow.KindInvoke {
+			child := NewRun(100*m.now + i)
+			child.Parent = run.ID
+			open.Child, open.Start = child.ID, &store.InsertRun{Run: child}
+		}
+		update.Open = append(update.Open, open)
+	}
+	return update
+}
+
+// wait draws a wait; a child is drawn where it is opened.
+func (m *machine) wait(r *rapid.T, now time.Time) workflow.Wait {
+	w := workflow.Wait{
+		StepID: workflow.StepID{Name: rapid.SampledFrom([]string{"a", "b"}).Draw(r, "wait"), Number: rapid.IntRange(1, 2).Draw(r, "number")},
+		Kind:   rapid.SampledFrom([]string{workflow.KindSleep, workflow.KindEvent, workflow.KindInvoke, workflow.KindCallback}).Draw(r, "kind"),
+	}
+	if rapid.Bool().Draw(r, "due") {
+		w.DueAt = now.Add(time.Second)
+	}
+	switch w.Kind {
+	case workflow.KindCallback:
+		w.Of = 1
+	case workflow.KindEvent:
+		w.Event = &workflow.EventWait{Names: []string{"e", "f"}, SinceRun: rapid.Bool().Draw(r, "since")}
+		if rapid.Bool().Draw(r, "match") {
+			w.Event.Paths, w.Event.Key = "payload.id", fmt.Sprint(rapid.IntRange(0, 1).Draw(r, "key"))
+		}
+	}
+	return w
+}
+
+// waiting draws an op on waits, callbacks and claims.
+func (m *machine) waiting(r *rapid.T, run workflow.Run, now time.Time) store.Op {
+	id := workflow.StepID{Name: rapid.SampledFrom([]string{"a", "b"}).Draw(r, "name"), Number: 1}
+	token := fmt.Sprint(rapid.IntRange(0, 2).Draw(r, "token"))
+	switch rapid.IntRange(0, 9).Draw(r, "waiting") {
+	case 7:
+		return store.PutSchedule{Schedule: store.Schedule{
+			Env: "default", ID: token, App: "shop", Workflow: "w", Version: int64(rapid.IntRange(1, 2).Draw(r, "version")), Cursor: now,
+			Paused: rapid.Bool().Draw(r, "paused"), NextAt: now.Add(time.Minute), CreatedAt: now,
+		}}
+	case 8:
+		if rapid.Bool().Draw(r, "drop") {
+			return store.DropLater{Env: "default", Name: "e", ID: token}
+		}
+		return store.PutLater{Event: store.LaterEvent{Env: "default", ID: token, Name: "e", Payload: jsontext.Value(`1`), DueAt: now}}
+	case 9:
+		return store.DropSchedule{Env: "default", ID: token}
+	case 0:
+		return store.UseEvent{RunID: run.ID, Position: int64(rapid.IntRange(1, 3).Draw(r, "position"))}
+	case 1:
+		return store.LookedBack{RunID: run.ID, StepID: id}
+	case 2:
+		return store.Advance{Cursor: "match", Position: int64(rapid.IntRange(1, 5).Draw(r, "position"))}
+	case 3:
+		return store.InsertCallback{Callback: store.Callback{TokenHash: token, Env: "default", RunID: run.ID, StepID: id, DueAt: now.Add(4 * time.Second)}}
+	case 4:
+		return store.EndCallback{TokenHash: token, Payload: jsontext.Value(`1`), Now: now}
+	case 5:
+		return store.CloseWait{RunID: run.ID, StepID: id}
+	default:
+		key := store.Key{Env: "default", Kind: store.KeyRun, Scope: run.ID, Key: "0", Owner: fmt.Sprint(m.now)}
+		return store.PassKey{Key: key, From: fmt.Sprint(rapid.IntRange(0, m.now).Draw(r, "from"))}
+	}
 }
 
 // Contents is everything that a store holds of a test's runs.
@@ -227,6 +321,17 @@ type Contents struct {
 	Timers   []workflow.Run
 	InCall   []workflow.Run
 	Next     time.Time
+	Waits    map[store.WaitSet][]store.Wait // without their Order, in that order
+	Paths    []string
+	Unused   []store.Event // by the first run
+	Calls    []store.Callback
+	Position int64
+	Schedule []store.Schedule
+	Due      []store.Schedule
+	Later    []store.LaterEvent
+	NextDue  time.Time
+
+	Deliveries []store.Delivery
 }
 
 // failer is the part of testing.TB that rapid's T has too.
@@ -271,5 +376,52 @@ func Dump(t failer, s store.Reader) Contents {
 	check(err)
 	c.Next, err = s.NextTimer(ctx)
 	check(err)
+	c.dumpWaits(s, check)
+	c.dumpDeliveries(s, check)
 	return c
+}
+
+func (c *Contents) dumpWaits(s store.Reader, check func(error)) {
+	ctx := context.Background()
+	c.Waits = map[store.WaitSet][]store.Wait{}
+	var queries []store.WaitQuery
+	for _, run := range c.Runs {
+		queries = append(queries, store.WaitQuery{Set: store.WaitsOfRun, RunID: run.ID})
+	}
+	for _, set := range []store.WaitSet{store.WaitsUnlooked, store.WaitsOfKin, store.WaitsFulfilled} {
+		queries = append(queries, store.WaitQuery{Set: set})
+	}
+	for position := range int64(4) {
+		queries = append(queries, store.WaitQuery{Set: store.WaitsForEvent, Env: "default", Event: "e", Position: position, Pairs: [][2]string{{"payload.id", "0"}}})
+	}
+	for _, q := range queries {
+		waits, err := s.Waits(ctx, q)
+		check(err)
+		for i := range waits {
+			waits[i].Order = 0
+		}
+		c.Waits[q.Set] = append(c.Waits[q.Set], waits...)
+	}
+	var err error
+	c.Paths, err = s.MatchPaths(ctx, "default", "e")
+	check(err)
+	c.Unused, err = s.Events(ctx, store.EventQuery{Env: "default", Name: "e", Forward: true, UnusedBy: NewRun(0).ID, Limit: 100})
+	check(err)
+	for token := range 3 {
+		callback, err := s.Callback(ctx, store.CallbackQuery{TokenHash: fmt.Sprint(token)})
+		if !errors.Is(err, store.ErrNotFound) {
+			check(err)
+			c.Calls = append(c.Calls, callback)
+		}
+	}
+	c.Position, err = s.Position(ctx, "match")
+	check(err)
+	c.Schedule, err = s.Schedules(ctx, store.ScheduleQuery{Env: "default", App: "shop", After: "0", Limit: 100})
+	check(err)
+	c.Due, err = s.Schedules(ctx, store.ScheduleQuery{DueBy: T0.Add(1000 * time.Hour), Limit: 100})
+	check(err)
+	c.Later, err = s.LaterEvents(ctx, T0.Add(1000*time.Hour), 100)
+	check(err)
+	c.NextDue, err = s.NextDue(ctx)
+	check(err)
 }

@@ -50,6 +50,17 @@ func Run(t *testing.T, open Open) {
 		{"odd text and big values survive", valuesSurvive},
 		{"apps are kept", appsAreKept},
 		{"runs are listed newest first, by filter", runsAreListed},
+		{"a wait is opened once, and closed by its entry (H3)", waitsOpenOnce},
+		{"an event finds the waits that it may end (E2, E3, W7)", eventsFindTheirWaits},
+		{"a child and its parent find each other", childrenFindTheirParents},
+		{"a callback is answered once, in its time", callbacksAreAnsweredOnce},
+		{"schedules and later events come when they are due (D2)", schedulesAndLaterEventsAreDue},
+		{"a cursor never goes back", cursorsNeverGoBack},
+		{"a start is known again (S4, S5)", startsAreKnownAgain},
+		{"a claim passes on from its owner (K5)", claimsPassOn},
+		{"a delivery comes back as it came", deliveriesAreKept},
+		{"deliveries are listed newest first, by filter", deliveriesAreListed},
+		{"deliveries are bounded in age, number and bytes, and the oldest go", deliveriesAreBounded},
 	} {
 		t.Run(c.outcome, func(t *testing.T) { c.test(t, open(t)) })
 	}

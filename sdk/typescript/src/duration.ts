@@ -49,7 +49,23 @@ export function milliseconds(duration: Duration, what: string): number {
   const ms = Math.round(parse(duration));
   if (Number.isSafeInteger(ms) && ms >= 0) return ms;
   throw new RangeError(
-    `${what} is no duration: give milliseconds, a text such as '5m' or '3 days', or { hours: 12 }`,
+    ms < 0
+      ? `${what} is negative: give 0 or more`
+      : `${what} is no duration: give milliseconds, a text such as '5m' or '3 days', or { hours: 12 }`,
+  );
+}
+
+/** An instant as the API takes it. Throws a RangeError that names `what` for anything that is none. */
+export function instant(time: Date | string, what: string): string {
+  const at = time instanceof Date ? time : new Date(isInstant(time) ? time : Number.NaN);
+  if (!Number.isNaN(at.getTime())) return at.toISOString();
+  throw new RangeError(`${what} is no time: give a Date, or a text such as '2027-01-31T09:00:00Z'`);
+}
+
+/** A time of day without its offset from UTC would mean another instant on another machine. */
+function isInstant(text: unknown): text is string {
+  return (
+    typeof text === 'string' && /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d))?$/i.test(text)
   );
 }
 

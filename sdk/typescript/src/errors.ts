@@ -42,7 +42,12 @@ export class StepCutOffError extends StepError {
   override name = 'StepCutOffError';
 }
 
-/** An attempt that took longer than the step's `timeout`. Its function can't be stopped; its `signal` is aborted. */
+/** A step that runs at most once and was cut off while it ran: whether it took effect is not known. */
+export class StepInterruptedError extends StepError {
+  override name = 'StepInterruptedError';
+}
+
+/** An attempt that took longer than the step's `timeout`. Its function can't be stopped; its `signal` is aborted. Also a child that took longer than the `timeout` of its `invoke`. */
 export class TimeoutError extends Error {
   override name = 'TimeoutError';
 }
@@ -73,7 +78,7 @@ export class RunFailedError extends Error {
   }
 }
 
-/** What `result` throws when the run was cancelled. */
+/** What `result` and `step.invoke` throw when the run was cancelled. */
 export class RunCancelledError extends Error {
   override name = 'RunCancelledError';
   /** The run's id. */
@@ -84,7 +89,7 @@ export class RunCancelledError extends Error {
   }
 }
 
-/** What `result` throws when the run was skipped because another run owns its key. */
+/** What `result` and `step.invoke` throw when the run was skipped because another run owns its key. */
 export class RunSkippedError extends Error {
   override name = 'RunSkippedError';
   /** The id of the run that owns the key, where the server says it. */
@@ -123,6 +128,11 @@ for (const [type, mark] of [
 /** True for an error after which no further attempt makes sense. */
 export function isFinal(error: unknown): boolean {
   return marked(error, 'final');
+}
+
+/** Says of an error that a step has thrown it for good: no further attempt of the code makes sense (S2). */
+export function markStepError(error: Error): void {
+  Object.defineProperty(error, kind, { value: 'step' });
 }
 
 export function isStepError(error: unknown): boolean {

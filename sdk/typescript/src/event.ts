@@ -5,7 +5,7 @@ import type { Stored } from './json.js';
  *
  *     declare module 'nelkap' { interface Events { 'order.paid': { id: string; total: number } } }
  *
- * Once it has a member, `emit` and `on` know names and payloads, and refuse other names.
+ * Once it has a member, `emit`, `on` and `waitForEvent` know names and payloads, and refuse other names.
  */
 export interface Events {}
 
@@ -24,12 +24,13 @@ export type PayloadOf<Name extends string> = Name extends keyof Events
     ? WebhookRequest
     : unknown;
 
-/** What `emit` takes. `id`: emitted again with the same id, it is the same event. */
+/** What `emit` takes. `id`: emitted again with the same id, it is the same event. `at`: it is emitted then, not now. */
 export type NewEvent<Name extends EventName = EventName> = Name extends unknown
   ? {
       event: Name;
       payload: Name extends keyof Events ? Events[Name] : Undeclared extends true ? unknown : PayloadOf<Name>;
       id?: string;
+      at?: Date | string;
     }
   : never;
 
@@ -49,6 +50,12 @@ export interface Emitted {
   readonly event: string;
   readonly created: boolean;
   readonly payloadDiffers?: true;
+}
+
+/** The payload of a run that a schedule started: which, and the time that was due. */
+export interface Tick {
+  readonly schedule: string;
+  readonly time: string;
 }
 
 /** The payload of a run that a webhook started: the request, as the server took it in. */

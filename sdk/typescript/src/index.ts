@@ -10,6 +10,7 @@ export {
   RunSkippedError,
   StepCutOffError,
   StepError,
+  StepInterruptedError,
   TimeoutError,
 } from './errors.js';
 export type * from './event.js';

@@ -1,16 +1,17 @@
 import { serveWeb } from './adapters/web.js';
 import type { Duration } from './duration.js';
 import type { Emitted, EventName, NewEvent } from './event.js';
-import type { Args, ResultOptions, Run, RunHandle, RunOptions, SavedHandle } from './run.js';
+import { encode } from './core/value.js';
+import { stringify } from './core/text.js';
+import type { Args, ReplayOptions, ResultOptions, Run, RunHandle, RunOptions, SavedHandle } from './run.js';
+import { typeId } from './shell/key.js';
 import type { Call } from './shell/call.js';
 import {
   asWorkflow,
   checkName,
-  checkRetries,
   define,
+  type Definition,
   definitionOf,
-  optionalMs,
-  outside,
   refuseOthers,
 } from './shell/definition.js';
 import { exchange } from './shell/http.js';
@@ -20,7 +21,8 @@ import type { Scope } from './shell/scope.js';
 import { addressFor, persist, type Sender, sendEvents, sendRun, type Started } from './shell/send.js';
 import { Server } from './shell/serve.js';
 import { type NelkapOptions, Settings } from './shell/settings.js';
-import type { Step, StepContext, StepOptions } from './step.js';
+import { stepsOf } from './shell/steps.js';
+import type { Step } from './step.js';
 import type { DefineWorkflow, InputOf, OutputOf, Workflow } from './workflow.js';
 
 export type { NelkapOptions } from './shell/settings.js';
@@ -82,7 +84,7 @@ export class Nelkap {
   /** Asks for a run's end. Steps that run may still be saved; no step starts any more. */
   readonly cancel: (runId: string) => Promise<Run>;
   /** Starts a new run of the same workflow and payload, in which every step runs again. */
-  readonly replay: (runId: string) => Promise<RunHandle>;
+  readonly replay: (runId: string, options?: ReplayOptions) => Promise<RunHandle>;
   /** The handler for hosts of web-standard requests; others have theirs in `nelkap/node` and `nelkap/express`. */
   readonly handler: (options: HandlerOptions) => Handler;
   /**
@@ -138,10 +140,10 @@ function membersOf(core: Core, locate: () => Scope | undefined): Members {
   const { settings } = core;
   const sender = (): Sender => ({ settings, scope: locate() });
   const members: Members = {
-    step: { run: (...args: unknown[]) => runStep(locate(), args) } as Step,
+    step: stepsOf(locate),
     workflow: ((options: string, fn: unknown) =>
       asWorkflow(define(options, fn, () => settings.app))) as DefineWorkflow,
-    ref: (name, options) => asWorkflow({ name: checkName(name, 'a workflow'), app: () => options?.app }),
+    ref: (name, options) => asWorkflow(reference(name, options)),
     run: async (workflow, ...[payload, options]) =>
       handle(sender(), await sendRun(sender(), definitionOf(workflow), payload, options)),
     emit: ((events: NewEvent) => sendEvents(sender(), events)) as Nelkap['emit'],
@@ -149,8 +151,11 @@ function membersOf(core: Core, locate: () => Scope | undefined): Members {
     result: async (run, _workflow, options) =>
       result(sender(), checkId(typeof run === 'string' ? run : run?.id), options),
     cancel: async (runId) => (await act(sender(), runId, 'cancel')) as Run,
-    replay: async (runId) =>
-      handle(sender(), { ...((await act(sender(), runId, 'replay')) as Started), created: true }),
+    replay: async (runId, options) =>
+      handle(sender(), {
+        ...((await act(sender(), runId, 'replay', replayOf(options))) as Started),
+        created: true,
+      }),
     handler: (options) => {
       const server = serverOf(bound(), options);
       return (request) => serveWeb(server, request);
@@ -165,36 +170,10 @@ function membersOf(core: Core, locate: () => Scope | undefined): Members {
   return members;
 }
 
-/** `step.run(name, fn)` or `step.run(name, options, fn)`. */
-function runStep(scope: Scope | undefined, args: readonly unknown[]): Promise<unknown> {
-  try {
-    return startStep(scope, args);
-  } catch (error) {
-    const refused = Promise.reject(error);
-    // Awaited later or never, it must not end the process (D6).
-    refused.catch(() => {});
-    return refused;
-  }
-}
-
-function startStep(scope: Scope | undefined, args: readonly unknown[]): Promise<unknown> {
-  const name = checkName(args[0], 'a step');
-  if (scope === undefined) throw outside(`step.run('${name}')`);
-  if (scope.kind === 'step') {
-    throw new TypeError(
-      `step '${name}' was started in step '${scope.name}': steps can't hold steps, start it beside`,
-    );
-  }
-  const fn = args.length > 2 ? args[2] : args[1];
-  const options = (args.length > 2 ? args[1] : undefined) as StepOptions | undefined;
-  if (typeof fn !== 'function') throw new TypeError(`step '${name}' needs its function as the last argument`);
-  refuseOthers(options, ['retries', 'timeout'], `step '${name}'`);
-  return scope.call.step({
-    name,
-    retries: checkRetries(options?.retries, `retries of step '${name}'`),
-    timeoutMs: optionalMs(options?.timeout, `timeout of step '${name}'`),
-    fn: fn as (context: StepContext) => unknown,
-  });
+function reference(name: string, options: { app?: string } | undefined): Definition {
+  refuseOthers(options, ['app'], `the reference to workflow '${name}'`);
+  const app = options?.app === undefined ? undefined : checkName(options.app, 'an app');
+  return { name: checkName(name, 'a workflow'), app: () => app };
 }
 
 function checkId(id: unknown): string {
@@ -202,12 +181,29 @@ function checkId(id: unknown): string {
   throw new TypeError('a run is named by its id: give run.id, or what nelkap.run gave');
 }
 
-async function act(sender: Sender, runId: string, verb: 'cancel' | 'replay'): Promise<unknown> {
+/** The body of a replay. Its id is drawn before the first try, so that a try again finds the run. */
+function replayOf(options: ReplayOptions | undefined): unknown {
+  refuseOthers(options, ['from', 'payload', 'keepKeys', 'events'], 'the replay');
+  const { from, payload, keepKeys, events } = options ?? {};
+  return {
+    id: typeId('run', shared().clock.now()),
+    ...(from !== undefined && { from: checkName(from, 'a step') }),
+    payload: encode(payload, 'payload'),
+    ...(keepKeys !== undefined && { keepKeys }),
+    ...(events !== undefined && { events }),
+  };
+}
+
+/** Asked again, a cancellation changes nothing, and a replay finds the run that it started. */
+async function act(
+  sender: Sender,
+  runId: string,
+  verb: 'cancel' | 'replay',
+  message: unknown = {},
+): Promise<unknown> {
   const path = `/v1/runs/${encodeURIComponent(checkId(runId))}/${verb}`;
-  const request = { method: 'POST', path, body: '{}', limitMs: REQUEST_LIMIT_MS } as const;
-  const send = (): Promise<unknown> => exchange(addressFor(sender), shared().clock, request);
-  // A second cancellation changes nothing; a second replay would be a second run.
-  return verb === 'cancel' ? persist(undefined, send) : send();
+  const request = { method: 'POST', path, body: stringify(message), limitMs: REQUEST_LIMIT_MS } as const;
+  return persist(undefined, () => exchange(addressFor(sender), shared().clock, request));
 }
 
 function handle<Output>(sender: Sender, started: Started): RunHandle<Output> {

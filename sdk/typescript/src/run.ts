@@ -37,6 +37,21 @@ export interface RunOptions {
   key?: string;
   /** How long the key is held; for ever without it. */
   keyFor?: Duration;
+  /** The run starts at this time, or at once where it has passed. A text has an offset from UTC, such as `Z`. */
+  at?: Date | string;
+  /** The run starts so long from now. */
+  delay?: Duration;
+}
+
+export interface ReplayOptions {
+  /** A step's name: what was saved before the first of that name is kept. Without it every step runs again. */
+  from?: string;
+  /** In the place of the original's payload. */
+  payload?: unknown;
+  /** Whether steps have the original's idempotency keys. Without it they do in a replay from a step, and not in a whole one. */
+  keepKeys?: boolean;
+  /** Whether waits find the events of the original again, which is the default, or only those after the replay began. */
+  events?: 'original' | 'new';
 }
 
 /** A handle after it was saved. */

@@ -1,5 +1,5 @@
 import type { Duration } from './duration.js';
-import type { EventName, PayloadOf, StoredEvent, WebhookRequest } from './event.js';
+import type { EventName, PayloadOf, StoredEvent, Tick, WebhookRequest } from './event.js';
 import type { Savable, Stored } from './json.js';
 import type { Log } from './log.js';
 import type { Nelkap } from './nelkap.js';
@@ -7,17 +7,29 @@ import type { Run } from './run.js';
 import type { StandardSchemaV1 } from './schema.js';
 import type { Step } from './step.js';
 
-/** Starts a run for each event of that name. */
+/** Starts a run for each event of that name. `if` is a CEL condition on `event`, `payload`, `id` and `createdAt`. */
 export interface EventTrigger<Name extends string = EventName> {
   event: Name;
+  if?: string;
+}
+
+/**
+ * Starts a run at each time of a cron expression, or of `@hourly`, `@daily` and the like; `timezone` is UTC without a name
+ * such as `Europe/Berlin`. `catchUp` says which ticks that were missed are made up for: none, the last, or all.
+ */
+export interface ScheduleTrigger {
+  schedule: string;
+  timezone?: string;
+  catchUp?: 'none' | 'last' | 'all';
 }
 
 /** Starts a run for each request to the webhook of that name: a POST to the server's `/hooks/{name}`. */
 export interface WebhookTrigger {
   webhook: string;
+  if?: string;
 }
 
-export type Trigger = EventTrigger | WebhookTrigger;
+export type Trigger = EventTrigger | ScheduleTrigger | WebhookTrigger;
 
 /** What a trigger hands to the workflow. */
 type FromTrigger<On> = [On] extends [never]
@@ -26,13 +38,15 @@ type FromTrigger<On> = [On] extends [never]
     ? FromTrigger<Each>
     : On extends { event: infer Name extends string }
       ? PayloadOf<Name>
-      : On extends { webhook: string }
-        ? WebhookRequest
-        : unknown;
+      : On extends { schedule: string }
+        ? Tick
+        : On extends { webhook: string }
+          ? WebhookRequest
+          : unknown;
 
 declare const types: unique symbol;
 
-/** A workflow; `Input` is what `run` takes, `Output` what comes back. */
+/** A workflow; `Input` is what `run` and `invoke` take, `Output` what comes back. */
 export interface Workflow<Input = any, Output = any> {
   readonly name: string;
   /** Types only. */
@@ -63,10 +77,17 @@ export interface Defaults {
 }
 
 /** `retries` counts for the workflow's code outside steps and is the default of its steps; `timeout` is the whole run's. */
-export interface WorkflowOptions extends Defaults {
+export interface WorkflowOptions<Payload> extends Defaults {
   name: string;
   /** How long a silent call keeps its run (default 5 minutes, at least 5 seconds). */
   lease?: Duration;
+  /** Events that cancel the workflow's runs; `if` says which. */
+  cancelOn?: EventTrigger | readonly EventTrigger[];
+  /**
+   * One run per key: the first run that claims the key goes on, the others end as skipped. A function of the payload alone,
+   * which gives a text of at most 512 bytes; where it throws or gives none the run fails.
+   */
+  once?: (payload: Payload) => string;
 }
 
 /** What the function is given: the schema's output, else what the triggers hand over. */
@@ -81,7 +102,9 @@ type Strict<On> = On extends readonly unknown[]
   ? { readonly [I in keyof On]: Strict<On[I]> }
   : On extends { event: unknown }
     ? Only<On, keyof EventTrigger>
-    : Only<On, keyof WebhookTrigger>;
+    : On extends { schedule: unknown }
+      ? Only<On, keyof ScheduleTrigger>
+      : Only<On, keyof WebhookTrigger>;
 type Only<T, Keys> = { [K in Exclude<keyof T, Keys>]: never };
 
 declare const wrongPayload: unique symbol;
@@ -116,7 +139,7 @@ export type DefineWorkflow = <
   Payload = Given<Schema, On>,
   Output = unknown,
 >(
-  options: string | (WorkflowOptions & { on?: On & Strict<On>; payload?: Schema }),
+  options: string | (WorkflowOptions<Payload> & { on?: On & Strict<On>; payload?: Schema }),
   fn: ((payload: Payload, context: WorkflowContext) => Output) &
     Accepts<Given<Schema, On>, NoInfer<Payload>, Schema> &
     Savable<Awaited<Output>>,

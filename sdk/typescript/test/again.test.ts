@@ -1,24 +1,35 @@
 import { expect, test, vi } from 'vitest';
-import { NonRetriableError } from '../src/index.js';
+import { NonRetriableError, type Workflow } from '../src/index.js';
 import { callOf, play } from './app.js';
 import { log, nelkap, server } from './stage.js';
 
 type Handler = (request: Request) => Promise<Response>;
 
-/** Calls a run as a server does, each call with what is saved by then, until it has ended. At most `callsMax` calls. */
-async function playOn(handler: Handler, workflow: string, callsMax = 10): Promise<any> {
+/**
+ * Calls a run as a server does, each call with what is saved by then, until it has ended. A wait ends, as `ends` has it by its
+ * name, when the run suspends: one for each call, the last that was registered first. At most ten calls.
+ */
+async function playOn(handler: Handler, workflow: string, ends: Record<string, object> = {}): Promise<any> {
   const first = callOf(workflow);
   let entries: any[] = [];
   let retrying: any[] = [];
-  for (let calls = 1; calls <= callsMax; calls++) {
-    const message = callOf(workflow, { run: first.run, steps: { entries, next: null, retrying } });
+  let waiting: any[] = [];
+  for (let calls = 1; calls <= 10; calls++) {
+    const message = callOf(workflow, { run: first.run, steps: { entries, next: null, retrying, waiting } });
     server.entries.set(message.call.id, [...entries]);
     const answer = await play(handler, message);
-    if (answer.type !== 'suspended') return { ...answer, calls };
     entries = server.entries.get(message.call.id) ?? [];
-    retrying = answer.waits.map(({ retry }: any) => ({ ...retry, attempt: 1, retryInMs: 0 }));
+    if (answer.type !== 'suspended') return { ...answer, calls, entries };
+    retrying = answer.waits.flatMap(({ retry }: any) =>
+      retry === undefined ? [] : [{ ...retry, attempt: 1, retryInMs: 0 }],
+    );
+    waiting = [...waiting, ...(answer.register ?? [])];
+    if (retrying.length > 0 || waiting.length === 0) continue;
+    const { kind, name, number } = waiting.pop();
+    const entry = entries.length + 1;
+    entries = [...entries, { entry, kind, name, number, status: 'completed', ...ends[name] }];
   }
-  throw new Error(`the run did not end in ${callsMax} calls`);
+  throw new Error('the run did not end in 10 calls');
 }
 
 /** Plays a run whole, and again from each of its entries; each time the output must be the same. */
@@ -207,4 +218,45 @@ test('a new version with a step before a saved one runs the new step alone', asy
   server.entries.set(message.call.id, [...entries]);
   expect(await play(nelkap.handler({ workflows: [w] }), message)).toMatchObject({ output: ['x', 'old'] });
   expect([x.mock.calls.length, a.mock.calls.length]).toEqual([1, 0]);
+});
+
+test('steps of every kind have the same winners on each call, however they are combined', async () => {
+  const child = nelkap.ref<Workflow<number, string>>('child');
+  const seen: unknown[] = [];
+  const w = nelkap.workflow('w', async (_: unknown, { step }) => {
+    const trace: unknown[] = [];
+    const saw = (what: unknown): void => void trace.push(what);
+    const nap = step.sleep('nap', '1h').then(() => saw('nap'));
+    const event = step.waitForEvent('event', { event: 'e' });
+    saw(await Promise.race([nap, event.then((found) => found?.payload), step.run('a', () => 'a')]));
+    saw(await step.race([step.invoke('child', child, 1), step.sleep('limit', '1d')]));
+    saw(await step.any([step.invoke('fails', child, 2), step.run('b', () => 'b')]));
+    const settled = await Promise.allSettled([event, step.invoke('fails too', child, 3)]);
+    saw(settled.map(({ status }) => status));
+    await nap;
+    saw(await step.claim('mine', 'k'));
+    seen.push(trace);
+    return trace;
+  });
+  const failed = { status: 'failed', error: { name: 'Error', message: 'no' } };
+  const ends = {
+    event: { output: { id: 'evt_1', event: 'e', payload: 'p', createdAt: 'x' } },
+    child: { output: 'c' },
+    fails: failed,
+    'fails too': failed,
+  };
+  const handler = nelkap.handler({ workflows: [w] });
+  const whole = await playOn(handler, 'w', ends);
+  expect(whole).toMatchObject({ type: 'completed' });
+  expect(whole.output).toEqual(
+    ['a', undefined, 'b', ['fulfilled', 'rejected'], 'nap', true].map((each) => each ?? null),
+  );
+  for (let length = 0; length <= whole.entries.length; length++) {
+    const again = callOf('w', { steps: { entries: whole.entries.slice(0, length) } });
+    server.entries.set(again.call.id, whole.entries.slice(0, length));
+    const answer = await play(handler, again);
+    if (answer.type === 'completed') expect(answer.output, `from entry ${length}`).toEqual(whole.output);
+    else expect(answer.type).toBe('suspended');
+  }
+  expect(new Set(seen.map((trace) => JSON.stringify(trace))).size).toBe(1);
 });

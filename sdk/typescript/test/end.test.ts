@@ -82,10 +82,13 @@ test('when the connection is gone the end comes through the API', async () => {
 // Rule H6.
 test('losers of a race are aborted, and given up after their allowance', async () => {
   const aborted = vi.fn();
+  let begin: (() => void) | undefined;
+  const begun = new Promise<void>((resolve) => (begin = resolve));
   const w = nelkap.workflow('w', () =>
     Promise.race([
-      nelkap.step.run('quick', () => 1),
+      nelkap.step.run('quick', () => begun.then(() => 1)),
       nelkap.step.run('slow', ({ signal }) => {
+        begin?.();
         signal.addEventListener('abort', aborted);
         return new Promise<number>(() => {});
       }),

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { bytesOf, cut, stringify } from '../src/core/text.js';
 import { encodeError, plainError, stepError } from '../src/core/thrown.js';
 import { encode } from '../src/core/value.js';
-import { milliseconds } from '../src/duration.js';
+import { instant, milliseconds } from '../src/duration.js';
 import { isLoopbackHost, parseRequest } from '../src/shell/request.js';
 import { Refusal } from '../src/shell/refusal.js';
 import { keyBytes, verify } from '../src/shell/signature.js';
@@ -49,7 +49,10 @@ test('a call that is read has all that the SDK relies on', () => {
       fc.record({ id: anything, token: anything, leaseMs: anything, heartbeatMs: anything, cuts: anything }),
       anything,
     ),
-    steps: fc.oneof(fc.record({ entries: anything, next: anything, retrying: anything }), anything),
+    steps: fc.oneof(
+      fc.record({ entries: anything, next: anything, retrying: anything, waiting: anything }),
+      anything,
+    ),
     url: anything,
   });
   const whole = fc.record({
@@ -68,7 +71,12 @@ test('a call that is read has all that the SDK relies on', () => {
       heartbeatMs: fc.constant(1),
       cuts: anything,
     }),
-    steps: fc.record({ entries: fc.array(anything), next: anything, retrying: fc.array(anything) }),
+    steps: fc.record({
+      entries: fc.array(anything),
+      next: anything,
+      retrying: fc.array(anything),
+      waiting: anything,
+    }),
   });
   fc.assert(
     fc.property(fc.oneof(call, whole), (message) => {
@@ -90,6 +98,7 @@ test('a call that is read has all that the SDK relies on', () => {
         expect(text).toMatch(/^[^]+$/);
       }
       expect(Array.isArray(request.steps.entries)).toBe(true);
+      expect(Array.isArray(request.steps.waiting)).toBe(true);
       expect(request.call.heartbeatMs).toBeGreaterThan(0);
     }),
     { numRuns: 2_000 },
@@ -208,7 +217,7 @@ test('a signing key that is refused is not shown', () => {
   );
 });
 
-test('a duration is whole milliseconds or refused, a text is cut on whole characters, and only this machine is loopback', () => {
+test('a duration is whole milliseconds or refused, an instant is one of RFC 3339 or refused, a text is cut on whole characters, and only this machine is loopback', () => {
   fc.assert(
     fc.property(
       fc.oneof(
@@ -224,6 +233,16 @@ test('a duration is whole milliseconds or refused, a text is cut on whole charac
         }
       },
     ),
+    { numRuns: 2_000 },
+  );
+  fc.assert(
+    fc.property(fc.oneof(texts, fc.date(), fc.date().map(String), anything), (time) => {
+      try {
+        expect(instant(time as Date, 'at')).toMatch(/^[+-]?\d{4,6}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
+      } catch (error) {
+        expect(error).toBeInstanceOf(RangeError);
+      }
+    }),
     { numRuns: 2_000 },
   );
   fc.assert(

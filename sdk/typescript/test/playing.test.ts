@@ -1,58 +1,8 @@
 import { expect, test } from 'vitest';
-import type { Effect, Input } from '../src/core/effect.js';
 import { Playing } from '../src/core/playing.js';
 import { Encoded } from '../src/core/text.js';
+import { answerOf, done, instants, one, Played } from './played.js';
 import { wholeCall } from './transcript.js';
-
-const instants = { startedAt: 'x', endedAt: 'x' };
-const one = new Encoded('1');
-
-/** A playing with short words for what happens to it. */
-class Played {
-  readonly playing: Playing;
-  private ids = 0;
-
-  constructor(parts: { run?: object; call?: object; steps?: object; limits?: object } = {}, retries = 4) {
-    const message = {
-      ...wholeCall({ call: { id: 'c', token: 't', ...parts.call }, run: parts.run, steps: parts.steps }, 'w'),
-    };
-    this.playing = new Playing({ ...message, limits: parts.limits }, { nonce: 'n', manifest: 'm', retries });
-    this.apply({ on: 'start', late: false, connected: true });
-  }
-
-  apply(input: Input): Effect[] {
-    return this.playing.apply(input);
-  }
-
-  ask(...names: string[]): Effect[] {
-    return names.flatMap((name) => this.apply({ on: 'asked', id: this.ids++, name, retries: 4 }));
-  }
-
-  rest(): Effect[] {
-    return this.apply({ on: 'rested' });
-  }
-
-  returned(id: number, attempt = 1): Effect[] {
-    return this.apply({ on: 'returned', id, attempt, output: one, ...instants });
-  }
-
-  save(items: object[], more: object = {}): Effect[] {
-    this.playing.nextSave();
-    return this.apply({
-      on: 'saved',
-      outcome: { status: 'accepted', items: items as never, entries: [], ending: null, ...more },
-    });
-  }
-}
-
-function done(effects: Effect[]): string[] {
-  return effects.map((effect) => effect.do);
-}
-
-function answerOf(effects: Effect[]): unknown {
-  const found = effects.find((effect) => effect.do === 'answer' || effect.do === 'end');
-  return found === undefined ? undefined : JSON.parse(JSON.stringify(found.message));
-}
 
 test('a pause that ends while a sibling runs starts the next attempt in this call', () => {
   const played = new Played();

@@ -3,7 +3,7 @@ import { Nelkap, RunCancelledError, RunFailedError, RunSkippedError, TimeoutErro
 import { base32, idempotencyKey, typeId } from '../src/shell/key.js';
 import { shared } from '../src/shell/process.js';
 import { callOf, play } from './app.js';
-import { faults, reply } from './server.js';
+import { type Fault, faults, reply } from './server.js';
 import { log, nelkap, server } from './stage.js';
 
 const runId = /^run_[0-7][0-9a-hjkmnp-tv-z]{25}$/;
@@ -292,6 +292,30 @@ test('get, cancel and replay go to the run', async () => {
   expect(await nelkap.cancel('run_1')).toMatchObject({ id: 'run_1' });
   expect(await nelkap.replay('run_1')).toMatchObject({ id: 'run_2', created: true });
   await expect(nelkap.get('')).rejects.toThrow(TypeError);
+});
+
+test('a replay says what it takes over, and a try again is the same request', async () => {
+  const bodies: unknown[] = [];
+  const answers = [503, 201].map(
+    (status): Fault =>
+      (response, seen) => {
+        bodies.push(seen.body);
+        reply(response, status, run({ id: 'run_2' }));
+        return true;
+      },
+  );
+  server.fault('/v1/runs/run_1/replay', ...answers);
+  await nelkap.replay('run_1', { from: 'email', payload: { total: 7 }, keepKeys: false, events: 'new' });
+  expect(bodies).toHaveLength(2);
+  expect(bodies[1]).toEqual(bodies[0]);
+  expect(bodies[0]).toEqual({
+    id: expect.stringMatching(/^run_/),
+    from: 'email',
+    payload: { total: 7 },
+    keepKeys: false,
+    events: 'new',
+  });
+  await expect(nelkap.replay('run_1', { from: '' })).rejects.toThrow(TypeError);
 });
 
 test.each([

@@ -22,6 +22,10 @@ export class FakeServer {
   /** Outcomes in place of `accepted`, one for each save. */
   readonly outcomes: any[] = [];
   news: any[] = [];
+  /** Keys that another run owns. */
+  readonly claimed = new Set<string>();
+  /** Steps that were started before, by name: a start of theirs is a repeat. */
+  readonly started = new Set<string>();
   url = '';
   private readonly http = http.createServer((request, response) => void this.handle(request, response));
   private readonly polls = new Set<(isReplaced: boolean) => void>();
@@ -144,18 +148,28 @@ export class FakeServer {
     if (outcome !== undefined) return { call: save.call, ...outcome };
     const entries = this.entries.get(save.call) ?? [];
     this.entries.set(save.call, entries);
-    const items = save.items.map((item: any) => {
-      if (item.op === 'start') return { status: 'started' };
-      if (item.op === 'failed' && item.retriable && item.attempt <= item.retries) {
-        return { status: 'retrying', attempt: item.attempt, retryInMs: 1_000 };
-      }
-      const there = entries.find((each) => each.name === item.name && each.number === item.number);
-      if (there === undefined) entries.push({ ...item, entry: entries.length + 1, status: item.op });
-      return { status: 'saved', entry: there?.entry ?? entries.length };
-    });
+    const isOthers = save.items.some((item: any) => item.once === true && this.claimed.has(item.key));
+    if (isOthers) return { call: save.call, status: 'ended' };
+    const items = save.items.map((item: any) => this.item(item, entries));
     return { call: save.call, status: 'accepted', items, entries: [], ending: null };
   }
+
+  private item(item: any, entries: any[]): any {
+    if (item.op === 'start') return { status: 'started', again: this.started.has(item.name) };
+    if (item.op === 'wait') return { status: 'waiting' };
+    if (item.op === 'failed' && item.retriable && item.attempt <= item.retries) {
+      return { status: 'retrying', attempt: item.attempt, retryInMs: 1_000 };
+    }
+    const made = { claim: !this.claimed.has(item.key), callback }[item.op as string];
+    const output = made === undefined ? {} : { output: made };
+    const there = entries.find((each) => each.name === item.name && each.number === item.number);
+    const status = made === undefined ? item.op : 'completed';
+    if (there === undefined) entries.push({ ...item, ...output, entry: entries.length + 1, status });
+    return { status: 'saved', entry: there?.entry ?? entries.length, ...output };
+  }
 }
+
+const callback = { url: 'http://127.0.0.1:6355/callbacks/t', token: 't' };
 
 export function reply(
   response: http.ServerResponse,

@@ -55,6 +55,6 @@ export function wholeCall(message: any, workflow: string): any {
       ...message.run,
     },
     call: { cuts: 0, leaseMs: 300_000, heartbeatMs: 5_000, ...message.call },
-    steps: { entries: [], next: null, retrying: [], ...message.steps },
+    steps: { entries: [], next: null, retrying: [], waiting: [], ...message.steps },
   };
 }

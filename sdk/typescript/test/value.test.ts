@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { bytesOf, Encoded, stringify } from '../src/core/text.js';
 import { encodeError, plainError, stepError } from '../src/core/thrown.js';
 import { encode } from '../src/core/value.js';
-import { milliseconds } from '../src/duration.js';
+import { instant, milliseconds } from '../src/duration.js';
 import { StepCutOffError } from '../src/errors.js';
 
 class Money {
@@ -217,7 +217,6 @@ test.each<[any]>([
   ['5'],
   ['5 minuts'],
   ['-5s'],
-  [-1],
   [Number.NaN],
   [Number.POSITIVE_INFINITY],
   [{ dais: 1 }],
@@ -226,4 +225,28 @@ test.each<[any]>([
   [{ toString: 1 }],
 ])('%j is no duration', (given) => {
   expect(() => milliseconds(given, 'it')).toThrow(/^it is no duration/);
+});
+
+test('a negative duration says so', () => {
+  expect(() => milliseconds(-1, 'it')).toThrow('it is negative: give 0 or more');
+});
+
+test.each<[any, string]>([
+  ['2027-01-31', '2027-01-31T00:00:00.000Z'],
+  ['2027-01-31T09:00+01:00', '2027-01-31T08:00:00.000Z'],
+  [new Date(5), '1970-01-01T00:00:00.005Z'],
+])('%j is an instant', (given, text) => {
+  expect(instant(given, 'it')).toBe(text);
+});
+
+test.each<[any]>([
+  ['tomorrow'],
+  ['2027-01-31T09:00'], // nine o'clock where?
+  ['2027-13-01'],
+  [''],
+  [1_800_000_000_000],
+  [null],
+  [new Date(Number.NaN)],
+])('%j is no instant', (given) => {
+  expect(() => instant(given, 'it')).toThrow(/^it is no time: give a Date, or a text such as/);
 });

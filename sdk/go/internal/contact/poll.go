@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/nelkap/nelkap/sdk/go/internal/wire"
@@ -30,11 +31,15 @@ type Call struct {
 	// News is called on a goroutine that holds no lock of a playing.
 	News func(*wire.News)
 
+	seen   atomic.Int64
 	joined time.Time
 	urgent bool // its connection closed or its saves fail: name it at once (C1)
 	named  bool // it stands in the poll that is open
 	kept   int  // bytes of its results that the server has not accepted
 }
+
+// Saw says that c has taken in the history up to the entry of that number: the polls from now on say so.
+func (c *Call) Saw(entry int64) { c.seen.Store(entry) }
 
 // poll is the state of a destination's long poll.
 type poll struct {
@@ -232,6 +237,7 @@ type namedCall struct {
 	Call  string `json:"call"`
 	Token string `json:"token"`
 	Nonce string `json:"nonce"`
+	Seen  int64  `json:"seen"`
 }
 
 // ask is one poll: it names calls, and gives them the news.
@@ -239,7 +245,7 @@ func (d *Destination) ask(ctx context.Context, calls []*Call, wait time.Duration
 	message := heartbeat{Process: d.process, WaitMs: wait.Milliseconds(), Calls: make([]namedCall, len(calls))}
 	byNonce := make(map[string]*Call, len(calls))
 	for i, c := range calls {
-		message.Calls[i] = namedCall{c.ID, c.Token, c.Nonce}
+		message.Calls[i] = namedCall{c.ID, c.Token, c.Nonce, c.seen.Load()}
 		byNonce[c.Nonce] = c
 	}
 	body, err := json.Marshal(message)

@@ -32,11 +32,11 @@ func (m *Machine) advance(now time.Time) {
 		m.conclude(now)
 		return
 	}
-	held := m.startBodies(now)
-	m.send(now)
-	if m.busy > 0 || m.release() {
+	if m.busy > 0 || m.holding > 0 || m.takeTurn() {
 		return
 	}
+	held := m.start(now)
+	m.send(now)
 	m.rest(held, now)
 }
 
@@ -67,37 +67,67 @@ func (m *Machine) conclude(now time.Time) {
 	m.finish(m.returned, now)
 }
 
-// startBodies starts what may start, in the order of asking. It is true where a step was held back for the next call.
-func (m *Machine) startBodies(now time.Time) (held bool) {
+// start starts what may start, in the order of asking: bodies, claims and callbacks, and where a body runs the registration of waits
+// (H3). It is true where a step was held back for the next call.
+func (m *Machine) start(now time.Time) (held bool) {
 	for _, s := range m.asked {
-		if s.state != stepAsked && (s.state != stepRetrying || now.Before(s.dueAt)) {
-			continue
-		}
-		if m.stopping || m.savedOne && !m.config.YieldAt.IsZero() && !now.Before(m.config.YieldAt) {
+		switch {
+		case s.orphan || s.state != stepAsked && s.state != stepRetrying || now.Before(s.dueAt) || s.waits():
+		case m.holdsBack(s, now):
 			held = true
-			continue
+		case s.terms != nil:
+			s.state = stepSaving
+			m.saves.add(s, s.request())
+		case m.call.Call.Cuts < oneAtATimeCuts || m.running == 0 && !m.saves.any():
+			m.startBody(s, now)
 		}
-		if m.call.Call.Cuts >= oneAtATimeCuts && (m.running > 0 || m.saves.any()) {
-			continue
-		}
-		m.startBody(s, now)
+	}
+	if m.running > 0 {
+		m.register()
 	}
 	return held
 }
 
-// startBody starts the body of s, or has its start recorded first (C13).
+// holdsBack is true where s may not start in this call any more. The body of a step that runs at most once does start when that is
+// recorded: the next call would take it for cut off.
+func (m *Machine) holdsBack(s *Step, now time.Time) bool {
+	if s.once && s.recorded {
+		return false
+	}
+	return m.stopping || m.savedOne && !m.config.YieldAt.IsZero() && !now.Before(m.config.YieldAt)
+}
+
+// register has a save open the waits that are not open.
+func (m *Machine) register() {
+	for _, s := range m.asked {
+		if s.state == stepAsked && s.waits() {
+			s.state = stepRegistering
+			m.saves.add(s, s.request())
+		}
+	}
+}
+
+// startBody starts the next attempt of s, by its check where it has to look first (S4). Before that the start is recorded, where it
+// must be.
 func (m *Machine) startBody(s *Step, now time.Time) {
-	if m.call.Call.Cuts > 0 && !m.savedOne && !s.recorded {
+	if !s.recorded && (s.check || s.once || m.call.Call.Cuts > 0 && !m.savedOne) {
 		s.state = stepStarting
 		m.saves.add(s, &wire.Item{
-			Op: wire.OpStart, Kind: wire.KindRun, Name: s.Name, Number: s.Number, Attempt: s.Attempt + 1,
+			Op: wire.OpStart, Kind: wire.KindRun, Name: s.Name, Number: s.Number, Attempt: s.Attempt + 1, Once: s.once,
 		})
 		return
 	}
-	s.state = stepRunning
-	s.Attempt++
-	s.started = now
+	if !s.checked {
+		s.Attempt++
+		s.started = now
+	}
 	m.running++
+	if s.again {
+		s.state = stepChecking
+		m.emit(Output{Do: DoCheck, Step: s})
+		return
+	}
+	s.state, s.checked = stepRunning, false
 	m.emit(Output{Do: DoBody, Step: s})
 }
 
@@ -141,8 +171,18 @@ func (m *Machine) rest(held bool, now time.Time) {
 	}
 	answer := &wire.Answer{Type: wire.AnswerSuspended}
 	for _, s := range m.asked {
-		if s.state == stepRetrying {
-			answer.Waits = append(answer.Waits, wire.Wait{Retry: &wire.StepRef{Name: s.Name, Number: s.Number}})
+		switch {
+		case s.state == stepRetrying:
+			answer.Waits = append(answer.Waits, wire.Wait{Retry: s.ref()})
+		case s.waits():
+			if s.state == stepAsked {
+				answer.Register = append(answer.Register, s.request())
+			}
+			answer.Waits = append(answer.Waits, wire.Wait{Wait: s.ref()})
+		default: // its check waits for its time, in this call
+			m.register()
+			m.send(now)
+			return
 		}
 	}
 	m.finish(answer, now)
@@ -207,7 +247,7 @@ func (m *Machine) Wake(now time.Time) time.Time {
 		return soonest(at, m.abandonAt)
 	}
 	for _, s := range m.asked {
-		if s.state == stepRetrying && s.dueAt.After(now) {
+		if (s.state == stepRetrying || s.state == stepAsked) && s.dueAt.After(now) {
 			at = soonest(at, s.dueAt)
 		}
 	}

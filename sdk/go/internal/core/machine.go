@@ -8,11 +8,14 @@
 // the rules:
 //
 //   - H1: the code goes past a step only when its end is saved, and is shown the entries in the history's order, one at a
-//     time, each only when the code rests.
+//     time, each only when the code rests. What is saved is shown before anything new starts.
+//   - H2, H3: what a wait has come to is taken in from saves and heartbeats; waits are registered by the suspended answer where no
+//     body runs, else by a save.
 //   - H5: no code runs before the playing is bound (C4) and every page of saved steps is in.
 //   - H6: a call ends only when every body that it started has settled and been saved, or was aborted.
 //   - C12: a yield comes with no body running; because of the time limit only after progress.
-//   - C13: after a cut a body starts only once its start is recorded, until one step is saved.
+//   - C13, S4, S5: after a cut, until one step is saved, and always for steps with a check and those that run at most once, a body
+//     starts only once its start is recorded.
 //   - N3: an item is sent until the server has decided it; one save of a call is in flight at a time.
 //
 // A Machine has one owner at a time: whoever calls it holds a lock.
@@ -41,8 +44,10 @@ const (
 var (
 	// ErrOver says that the call is over: the goroutine that asked must end without the code noticing (H7).
 	ErrOver = errors.New("the call is over")
-	// ErrBusy says that the branch has a step open already.
+	// ErrBusy says that the branch has a step open already, or waits for branches of its own.
 	ErrBusy = errors.New("a step of this branch is in flight")
+	// ErrEnded says that the branch's function has returned.
+	ErrEnded = errors.New("the branch has ended")
 	// ErrStepsMax says that the run has as many steps as the server allows.
 	ErrStepsMax = errors.New("the run has as many steps as it may have")
 )
@@ -53,15 +58,18 @@ type Do int
 // The outputs.
 const (
 	DoRunCode Do = iota // start the workflow's function
+	DoBranch            // start the function of Branch
+	DoJoin              // let Branch go on, whose Fork is over; the goroutines of the fork's branches that have not ended must end first
+	DoCheck             // start Step's check (S4)
 	DoBody              // start Step's body
 	DoRelease           // show Step's entry to the code that waits for it
-	DoAbort             // end the context of Step's body, and of the code where Step is nil, because of Reason
+	DoAbort             // end the context of Step's body or check, and of the code where Step is nil, because of Reason
 	DoSave              // send Save
 	DoFetch             // fetch the page of steps after After
 	DoAnswer            // answer the call with Answer
 	DoFail              // answer the call with 500: the SDK itself failed, which is a cut
 	DoEnd               // deliver Answer through the API
-	DoUnwind            // the call is over for the code: end its goroutine (H7)
+	DoUnwind            // the call is over for the code: end its goroutines (H7)
 	DoForget            // nothing more comes: stop naming the call
 )
 
@@ -81,6 +89,8 @@ const (
 type Output struct {
 	Do     Do
 	Step   *Step
+	Branch *Branch
+	Fork   *Fork
 	Save   *wire.Save
 	After  int64
 	Answer *wire.Answer
@@ -94,6 +104,7 @@ type Config struct {
 	Retries  int       // of code outside steps
 	Bind     bool      // the call is old or its connection closed: bind before anything runs (C4)
 	YieldAt  time.Time // from here on no body starts (the host's time limit); zero: none
+	Once     *string   // the key that only one run of the workflow may own (K4); nil: none
 }
 
 type phase int
@@ -101,6 +112,7 @@ type phase int
 const (
 	phaseBinding phase = iota
 	phaseLoading
+	phaseClaiming // the run's own key
 	phasePlaying
 	phaseOver // the end is decided
 )
@@ -119,15 +131,19 @@ type Machine struct {
 	ends map[stepKey]*wire.Entry
 	seen int64
 
-	// The code: counts numbers the steps by name, asked has the steps that are not done, in the order of asking. busy is the
-	// number of branches that run; the code rests when it is 0. returned is the function's end, once it has come.
+	// The code: counts numbers the steps by name, asked has the steps that are not done, in the order of asking. ready are turns that
+	// come before anything else. busy is the number of branches that run; the code rests when it is 0 and nothing is ready. It is
+	// kept from going on while holding, the number of orphans that must settle first, is above 0. returned is the function's end,
+	// once it has come.
 	root     Branch
 	counts   map[string]int
 	asked    []*Step
+	ready    []turn
 	busy     int
+	holding  int
 	returned *wire.Answer
 
-	running  int  // bodies
+	running  int  // bodies and checks
 	savedOne bool // a step was saved in this call: progress (C12), and no more starts to record (C13)
 	stopping bool // the process stops
 	ending   *Reason
@@ -137,6 +153,7 @@ type Machine struct {
 	end   delivery
 
 	retrying  map[stepKey]retry
+	waiting   map[stepKey]string // the kinds of the waits that were open when the call came
 	abandonAt time.Time
 	fetchTry  tries
 	fetchFrom int64
@@ -158,6 +175,12 @@ func New(call *wire.Call, config Config, now time.Time) *Machine {
 			m.retrying = map[stepKey]retry{}
 		}
 		m.retrying[stepKey{r.Name, r.Number}] = retry{r.Attempt, now.Add(ms(r.RetryInMs))}
+	}
+	for _, w := range call.Steps.Waiting {
+		if m.waiting == nil {
+			m.waiting = map[stepKey]string{}
+		}
+		m.waiting[stepKey{w.Name, w.Number}] = w.Kind
 	}
 	m.learn(call.Steps.Entries)
 	return m
@@ -191,7 +214,7 @@ func (m *Machine) Begin(now time.Time) {
 	m.advance(now)
 }
 
-// load fetches the page after next, or starts the code when there is none.
+// load fetches the page after next, or starts the code when there is none; before that the run's own key is claimed.
 func (m *Machine) load(next *int64) {
 	if next != nil {
 		m.phase = phaseLoading
@@ -199,6 +222,20 @@ func (m *Machine) load(next *int64) {
 		m.emit(Output{Do: DoFetch, After: *next})
 		return
 	}
+	if m.config.Once != nil && m.ends[onceKey] == nil {
+		m.phase = phaseClaiming
+		terms := &wire.Terms{Op: wire.OpClaim, Kind: wire.KindClaim, Key: *m.config.Once, Once: true}
+		own := &Step{Name: onceKey.name, Number: onceKey.number, terms: terms, state: stepSaving}
+		m.saves.add(own, own.request())
+		return
+	}
+	m.runCode()
+}
+
+// onceKey is the claim of the run's own key.
+var onceKey = stepKey{"", 1}
+
+func (m *Machine) runCode() {
 	m.phase = phasePlaying
 	m.busy = 1
 	m.emit(Output{Do: DoRunCode})
@@ -249,34 +286,39 @@ func (m *Machine) learn(entries []wire.Entry) {
 
 // AskOptions are a step's own.
 type AskOptions struct {
+	Terms   *wire.Terms // what it asks of the server; nil: it has a body
+	Was     string      // its name before it was renamed (S7); empty: none
 	Retries int
+	Check   bool // it has a check (S4)
+	Once    bool // it runs at most once (S5)
 }
 
-// Ask is the code of branch asking for a step. The branch rests until DoRelease of that step. It fails with ErrOver, ErrBusy
-// or ErrStepsMax; then the branch goes on.
+// Ask is the code of branch asking for a step. The branch rests until DoRelease of that step. It fails with ErrOver, ErrBusy,
+// ErrEnded or ErrStepsMax; then the branch goes on.
 func (m *Machine) Ask(branch *Branch, name string, opts AskOptions, shell any, now time.Time) (*Step, error) {
-	if m.phase != phasePlaying || m.over != nil || m.returned != nil {
-		return nil, ErrOver
+	if err := m.mayAsk(branch); err != nil {
+		return nil, err
 	}
-	if branch.open != nil {
-		return nil, ErrBusy
+	s := &Step{
+		Name: name, Number: m.number(branch, name), Retries: opts.Retries, Shell: shell,
+		branch: branch, terms: opts.Terms, check: opts.Check, once: opts.Once,
 	}
-	number := m.counts[name] + 1
-	s := &Step{Name: name, Number: number, Retries: opts.Retries, Shell: shell, branch: branch}
+	m.identify(s, opts.Was)
 	s.Entry = m.ends[s.key()]
-	if s.Entry == nil && m.call.Limits.Steps > 0 && len(m.ends) >= m.call.Limits.Steps {
+	if s.Entry == nil && m.full() {
 		return nil, ErrStepsMax
 	}
-	if s.Entry != nil && s.Entry.Kind != wire.KindRun {
-		m.fail("StepKindError", "the saved step "+name+" is a "+s.Entry.Kind+", and the code runs one with a body under that name: "+
-			"give the new step a name of its own", now)
+	if kind := m.knownKind(s); kind != s.kind() {
+		m.fail("StepKindError", "step "+s.Name+" was saved as "+kindWords[kind]+", and the code asks for "+kindWords[s.kind()]+
+			" under that name: give the new step a name of its own", now)
 		return nil, ErrOver
 	}
-	m.counts[name] = number
 	if s.Entry != nil {
 		s.state = stepSaved
 	} else if r, ok := m.retrying[s.key()]; ok {
 		s.state, s.Attempt, s.dueAt = stepRetrying, r.attempt, r.dueAt
+	} else if m.waiting[s.key()] != "" {
+		s.state = stepWaiting
 	}
 	branch.open = s
 	m.asked = append(m.asked, s)
@@ -285,15 +327,95 @@ func (m *Machine) Ask(branch *Branch, name string, opts AskOptions, shell any, n
 	return s, nil
 }
 
-// BodyEnded says how the body of s ended, in the given attempt. What an aborted body threw is no failure (H7), and what comes
-// of an attempt that is no longer the current one is ignored (S6).
+// mayAsk is nil where the code of branch may ask for something.
+func (m *Machine) mayAsk(branch *Branch) error {
+	switch {
+	case m.phase != phasePlaying || m.over != nil || m.returned != nil || branch.closed:
+		return ErrOver
+	case branch.ended:
+		return ErrEnded
+	case branch.open != nil || branch.fork != nil:
+		return ErrBusy
+	}
+	return nil
+}
+
+// identify gives s its old name where the run knows it under that, and not under the new one (S7).
+func (m *Machine) identify(s *Step, was string) {
+	if was == "" || m.knows(s.key()) {
+		return
+	}
+	if old := (stepKey{was, s.Number}); m.knows(old) {
+		s.Name = was
+		m.counts[was] = max(m.counts[was], s.Number) // a step that kept the name comes after it
+	}
+}
+
+func (m *Machine) knows(key stepKey) bool {
+	_, retrying := m.retrying[key]
+	return retrying || m.ends[key] != nil || m.waiting[key] != ""
+}
+
+// knownKind is the kind under which the run knows s; that of s where it does not know it.
+func (m *Machine) knownKind(s *Step) string {
+	_, retrying := m.retrying[s.key()]
+	switch {
+	case s.Entry != nil:
+		return s.Entry.Kind
+	case retrying:
+		return wire.KindRun
+	case m.waiting[s.key()] != "":
+		return m.waiting[s.key()]
+	}
+	return s.kind()
+}
+
+// kindWords say in a sentence what a step of a kind is.
+var kindWords = map[string]string{
+	wire.KindRun: "a step with a body", wire.KindSleep: "a sleep", wire.KindEvent: "a wait for an event",
+	wire.KindInvoke: "a child run", wire.KindCallback: "a callback", wire.KindClaim: "a claim",
+}
+
+// full is true where the run has as many steps as the server allows, those that are not saved yet among them.
+func (m *Machine) full() bool {
+	most := m.call.Limits.Steps
+	if most <= 0 || len(m.ends)+len(m.asked) < most {
+		return false
+	}
+	steps := len(m.ends)
+	for _, s := range m.asked {
+		if s.Entry == nil {
+			steps++
+		}
+	}
+	return steps >= most
+}
+
+// CheckFoundNothing says that the check of s found nothing, in the given attempt: its body may run (S4).
+func (m *Machine) CheckFoundNothing(s *Step, attempt int, now time.Time) {
+	if s.state != stepChecking || s.Attempt != attempt {
+		return
+	}
+	m.running--
+	if m.over != nil || m.phase == phaseOver || s.orphan || s.aborted {
+		s.state = stepDropped
+		m.settled(s)
+	} else {
+		s.state, s.again, s.checked = stepAsked, false, true
+	}
+	m.advance(now)
+}
+
+// BodyEnded says how the body of s ended, in the given attempt, or its check, where that found something or failed. What an aborted
+// body threw is no failure (H7), and what comes of an attempt that is no longer the current one is ignored (S6).
 func (m *Machine) BodyEnded(s *Step, attempt int, end Settled, now time.Time) {
-	if s.state != stepRunning || s.Attempt != attempt {
+	if !m.Current(s, attempt) {
 		return
 	}
 	m.running--
 	if m.over != nil || m.phase == phaseOver || s.aborted && end.Err != nil {
 		s.state = stepDropped
+		m.settled(s)
 	} else {
 		s.state = stepSaving
 		m.saves.add(s, s.item(end, now))
@@ -303,7 +425,7 @@ func (m *Machine) BodyEnded(s *Step, attempt int, end Settled, now time.Time) {
 
 // Current is true while attempt of s is the one that runs: its result would be taken.
 func (m *Machine) Current(s *Step, attempt int) bool {
-	return s.state == stepRunning && s.Attempt == attempt
+	return s.runs() && s.Attempt == attempt
 }
 
 // Completed says that the workflow's function returned; output nil is undefined.
@@ -342,8 +464,32 @@ func (m *Machine) News(n *wire.News, now time.Time) {
 		m.lose(Ended)
 	case wire.StatusEnding:
 		m.beginEnding(n.Ending)
+	case wire.StatusEntries:
+		m.newEntries(n.Entries)
 	}
 	m.advance(now)
+}
+
+// newEntries takes in what a heartbeat's answer tells (H2). While a save is under way its answer is waited for instead: entries that
+// the save made may come between these, and it carries them all, in their order.
+func (m *Machine) newEntries(entries []wire.Entry) {
+	if m.phase != phasePlaying || m.saves.flight != nil {
+		return
+	}
+	m.learn(entries)
+	m.endWaits()
+}
+
+// endWaits gives the waits that the code asked for the ends that the history has.
+func (m *Machine) endWaits() {
+	for _, s := range m.asked {
+		if !s.waits() || s.Entry != nil {
+			continue
+		}
+		if s.Entry = m.ends[s.key()]; s.Entry != nil {
+			s.state = stepSaved
+		}
+	}
 }
 
 // beginEnding aborts signals and starts no further body (Z1).
@@ -379,7 +525,7 @@ func (m *Machine) lose(reason Reason) {
 
 func (m *Machine) abort(reason Reason) {
 	for _, s := range m.asked {
-		if s.state == stepRunning && !s.aborted {
+		if s.runs() && !s.aborted {
 			s.aborted = true
 			m.emit(Output{Do: DoAbort, Step: s, Reason: reason})
 		}
@@ -403,6 +549,9 @@ func (m *Machine) Stop(now time.Time) {
 
 // Tick says that time has passed, at the latest when Wake said.
 func (m *Machine) Tick(now time.Time) { m.advance(now) }
+
+// Seen is the number of the last entry that was taken in.
+func (m *Machine) Seen() int64 { return m.seen }
 
 // Connected is false once the call's connection is known to be gone.
 func (m *Machine) Connected() bool { return m.connected }

@@ -21,6 +21,7 @@ type bench struct {
 	m     *Machine
 	now   time.Time
 	steps map[string]*Step
+	last  Output // that was wanted
 	save  *wire.Save
 }
 
@@ -36,7 +37,7 @@ func playing(t *testing.T, call wire.Call, config Config) *bench {
 
 var words = map[Do]string{
 	DoRunCode: "code", DoBody: "body", DoRelease: "release", DoAbort: "abort", DoSave: "save", DoFetch: "fetch", DoAnswer: "answer",
-	DoFail: "fail", DoEnd: "end", DoUnwind: "unwind", DoForget: "forget",
+	DoFail: "fail", DoEnd: "end", DoUnwind: "unwind", DoForget: "forget", DoBranch: "branch", DoJoin: "join", DoCheck: "check",
 }
 
 // want takes the outputs, and checks that they are these and no others.
@@ -45,7 +46,10 @@ func (b *bench) want(want ...string) {
 	got := []string{}
 	for _, o := range slices.Clone(b.m.Take()) {
 		word := words[o.Do]
+		b.last = o
 		switch {
+		case o.Do == DoBranch:
+			word += fmt.Sprintf(" %d", o.Branch.Index)
 		case o.Step != nil:
 			word += fmt.Sprintf(" %s%d", o.Step.Name, o.Step.Number)
 			b.steps[fmt.Sprint(o.Step.Name, o.Step.Number)] = o.Step
@@ -64,8 +68,25 @@ func (b *bench) want(want ...string) {
 	}
 }
 
-func (b *bench) ask(name string) error {
-	s, err := b.m.Ask(b.m.Root(), name, AskOptions{Retries: 4}, nil, b.now)
+// branch is the one that starts with the only output.
+func (b *bench) branch(want string) *Branch {
+	b.t.Helper()
+	b.want(want)
+	return b.last.Branch
+}
+
+func (b *bench) ask(name string) error { return b.askFor(b.m.Root(), name, AskOptions{Retries: 4}) }
+
+func (b *bench) askOn(branch *Branch, name string) error {
+	return b.askFor(branch, name, AskOptions{Retries: 4})
+}
+
+func (b *bench) sleepOn(branch *Branch, name string) error {
+	return b.askFor(branch, name, AskOptions{Terms: &wire.Terms{Op: wire.OpWait, Kind: wire.KindSleep, Delay: time.Minute}})
+}
+
+func (b *bench) askFor(branch *Branch, name string, opts AskOptions) error {
+	s, err := b.m.Ask(branch, name, opts, nil, b.now)
 	if s != nil {
 		b.steps[fmt.Sprint(s.Name, s.Number)] = s
 	}

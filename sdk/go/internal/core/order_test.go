@@ -12,17 +12,14 @@ func TestSavedEntriesAreShownInTheOrderOfTheHistoryWhateverIsAskedFirst(t *testi
 		{Entry: 1, Kind: "run", Name: "late", Number: 1, Status: "completed"}, {Entry: 2, Kind: "run", Name: "early", Number: 1, Status: "completed"},
 	}}}, Config{})
 	b.want("code")
-	other := &Branch{}
-	b.m.busy++ // a second line of the code runs beside the first
-	b.ask("early")
-	b.want()
-	ask := func(name string) {
-		if _, err := b.m.Ask(other, name, AskOptions{}, nil, b.now); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ask("late")
+	b.m.Fork(b.m.Root(), &Fork{Size: 2}, b.now)
+	left := b.branch("branch 0")
+	b.askOn(left, "early")
+	right := b.branch("branch 1")
+	b.askOn(right, "late")
 	b.want("release late1") // H1: and nothing more, until the code rests again
-	ask("next")
-	b.want("body next1", "release early1")
+	b.askOn(right, "next")
+	b.want("release early1") // nothing new starts before what is saved was shown
+	b.askOn(left, "next")
+	b.want("body next1", "body next2")
 }

@@ -29,11 +29,11 @@ func (s *saves) add(step *Step, item *wire.Item) {
 // any is true while something is not decided.
 func (s *saves) any() bool { return s.flight != nil || s.bind || len(s.waiting) > 0 }
 
-// unsaved are the ends of bodies that are not decided, in order.
+// unsaved are the ends of bodies that are not decided, in order. What else is not decided is asked for again in the next call.
 func (s *saves) unsaved() (items []*wire.Item) {
 	for _, list := range [][]pending{s.sent, s.waiting} {
 		for _, p := range list {
-			if p.item.Op != wire.OpStart {
+			if p.item.Op == wire.OpCompleted || p.item.Op == wire.OpFailed {
 				items = append(items, p.item)
 			}
 		}
@@ -208,26 +208,40 @@ func (m *Machine) accepted(o *wire.Outcome, now time.Time) {
 	for i, p := range sent {
 		m.decided(p, &o.Items[i], now)
 	}
-	if m.phase == phaseBinding {
+	m.endWaits()
+	switch {
+	case m.phase == phaseBinding:
 		m.load(m.call.Steps.Next)
+	case m.phase == phaseClaiming && m.ends[onceKey] != nil:
+		m.runCode()
+	case m.phase == phaseClaiming && m.ending != nil:
+		m.finish(&wire.Answer{Type: wire.AnswerYielded}, now)
 	}
 }
 
 // decided takes in the outcome of one item.
 func (m *Machine) decided(p pending, o *wire.ItemOutcome, now time.Time) {
 	s := p.step
+	if o.Status == wire.ItemSaved {
+		m.learn([]wire.Entry{entryOf(p.item, o)})
+	}
+	if s.state == stepDropped {
+		return
+	}
 	switch o.Status {
 	case wire.ItemStarted:
-		s.recorded = true
-		s.state = stepAsked
-	case wire.ItemSaved:
-		m.learn([]wire.Entry{entryOf(p.item, o.Entry)})
-		m.hasEntry(s, now)
-	case wire.ItemStands:
+		s.state, s.recorded = stepAsked, true
+		if s.check && (o.Again || m.call.Run.ReplayOf != "") {
+			s.again, s.dueAt = true, now.Add(ms(o.CheckInMs))
+		}
+	case wire.ItemWaiting:
+		s.state = stepWaiting
+	case wire.ItemSaved, wire.ItemStands:
 		m.hasEntry(s, now)
 	case wire.ItemRetrying:
 		s.state, s.Attempt, s.dueAt = stepRetrying, o.Attempt, now.Add(ms(o.RetryInMs))
 		s.recorded = false
+		m.settled(s)
 	case wire.ItemRefused:
 		m.itemRefused(p, o, now)
 	default:
@@ -244,13 +258,14 @@ func (m *Machine) hasEntry(s *Step, now time.Time) {
 	}
 	s.state = stepSaved
 	m.savedOne = true
+	m.settled(s)
 }
 
-// itemRefused saves the step as failed with the server's reason (S3); a start that is refused because the run is ending just
-// does not happen.
+// itemRefused saves the step as failed with the server's reason (S3); what is refused because the run is ending, and is no end of a
+// body, just does not happen.
 func (m *Machine) itemRefused(p pending, o *wire.ItemOutcome, now time.Time) {
 	s := p.step
-	if p.item.Op == wire.OpStart && m.ending != nil {
+	if m.ending != nil && p.item.Op != wire.OpCompleted && p.item.Op != wire.OpFailed {
 		s.state = stepDropped
 		return
 	}
@@ -258,12 +273,16 @@ func (m *Machine) itemRefused(p pending, o *wire.ItemOutcome, now time.Time) {
 	if reason == nil {
 		reason = &wire.Error{Name: "Error", Message: "the server refused to save the step and gave no reason"}
 	}
+	if m.phase == phaseClaiming {
+		m.fail(reason.Name, reason.Message, now)
+		return
+	}
 	if s.refused {
 		m.invalid("step "+s.Name+" can't be saved: "+reason.Message, now)
 		return
 	}
 	s.refused = true
-	if p.item.Op == wire.OpStart {
+	if s.state != stepSaving || s.terms != nil { // no attempt was made
 		s.Attempt++
 	}
 	s.state = stepSaving

@@ -10,21 +10,25 @@ import (
 // StepState is where an asked step stands.
 type StepState int
 
-// A step goes from asked to done; starting and running are passed over where it has a saved entry.
+// A step goes from asked to done. Where it has a saved entry it goes there at once; a wait goes by registering and waiting, a step
+// with a body by the others.
 const (
-	stepAsked    StepState = iota // the code waits for it
-	stepStarting                  // its start record is being saved (C13)
-	stepRunning                   // its body runs
-	stepSaving                    // its result or failure is being saved
-	stepRetrying                  // it threw and waits for its next attempt
-	stepSaved                     // an entry has its end; the code has not been shown it
-	stepDone                      // the code has its end
-	stepDropped                   // its body was aborted and threw, or may not start any more
+	stepAsked       StepState = iota // the code waits for it, and nothing was done for it yet
+	stepStarting                     // its start record is being saved (C13, S4, S5)
+	stepChecking                     // its check runs (S4)
+	stepRunning                      // its body runs
+	stepSaving                       // its result or failure is being saved, or its claim or callback
+	stepRetrying                     // it threw and waits for its next attempt
+	stepRegistering                  // a save registers the wait
+	stepWaiting                      // the wait is open
+	stepSaved                        // an entry has its end; the code has not been shown it
+	stepDone                         // the code has its end
+	stepDropped                      // nobody waits for it any more, or it may not start
 )
 
 // Step is a step that the code asked for in this playing. The machine owns all fields but Shell.
 type Step struct {
-	Name    string
+	Name    string // its identity's: the old one where the code renamed a step that is known under it (S7)
 	Number  int
 	Attempt int // the attempt that runs or ran last, from 1
 	Retries int // tries beyond the first
@@ -36,18 +40,34 @@ type Step struct {
 	Shell any
 
 	branch   *Branch
+	terms    *wire.Terms // nil: it has a body
 	state    StepState
+	check    bool // it has a check (S4)
+	once     bool // it runs at most once (S5)
 	aborted  bool
-	refused  bool      // the server refused an item of it before
-	recorded bool      // its start is recorded in this playing
-	dueAt    time.Time // of the next attempt, while retrying
+	refused  bool // the server refused an item of it before
+	recorded bool // the start of the attempt that comes or runs is recorded in this playing
+	again    bool // its check runs before the body
+	checked  bool // the check of the attempt that comes has found nothing
+	orphan   bool // its branch is closed: it only settles
+	holds    bool // the code goes on only when this orphan has settled
+	dueAt    time.Time
 	started  time.Time
 }
 
-// Branch is one line of the code: it has at most one step open. The workflow's function is the first.
-type Branch struct {
-	open *Step
+// kind is the step's kind, as the history has it.
+func (s *Step) kind() string {
+	if s.terms == nil {
+		return wire.KindRun
+	}
+	return s.terms.Kind
 }
+
+// waits is true for a step that is open at the server until something has come.
+func (s *Step) waits() bool { return s.terms != nil && s.terms.Op == wire.OpWait }
+
+// runs is true while a check or a body of s is under way.
+func (s *Step) runs() bool { return s.state == stepRunning || s.state == stepChecking }
 
 // Settled is how a body ended.
 type Settled struct {
@@ -68,7 +88,7 @@ func (s *Step) key() stepKey { return stepKey{s.Name, s.Number} }
 // item is the item that saves how the step's attempt ended.
 func (s *Step) item(end Settled, now time.Time) *wire.Item {
 	it := &wire.Item{
-		Op: wire.OpCompleted, Kind: wire.KindRun, Name: s.Name, Number: s.Number, Attempt: s.Attempt,
+		Op: wire.OpCompleted, Kind: s.kind(), Name: s.Name, Number: s.Number, Attempt: s.Attempt,
 		Output: end.Output, StartedAt: s.started, EndedAt: now,
 	}
 	if end.Err != nil {
@@ -81,6 +101,13 @@ func (s *Step) item(end Settled, now time.Time) *wire.Item {
 	return it
 }
 
+// request is the item that asks the server for what a step without a body wants.
+func (s *Step) request() *wire.Item {
+	return &wire.Item{Op: s.terms.Op, Kind: s.terms.Kind, Name: s.Name, Number: s.Number, Terms: s.terms}
+}
+
+func (s *Step) ref() *wire.StepRef { return &wire.StepRef{Name: s.Name, Number: s.Number} }
+
 // retryAfterMs is d for the wire; nil where no pause was asked for.
 func retryAfterMs(d time.Duration) *int64 {
 	if d < 0 {
@@ -90,9 +117,12 @@ func retryAfterMs(d time.Duration) *int64 {
 	return &ms
 }
 
-// entryOf is the entry that an item became.
-func entryOf(it *wire.Item, number int64) wire.Entry {
-	e := wire.Entry{Entry: number, Kind: it.Kind, Name: it.Name, Number: it.Number, Status: wire.OpCompleted, Output: it.Output}
+// entryOf is the entry that an item became. Output is the item's own, or what the server made.
+func entryOf(it *wire.Item, o *wire.ItemOutcome) wire.Entry {
+	e := wire.Entry{Entry: o.Entry, Kind: it.Kind, Name: it.Name, Number: it.Number, Status: wire.OpCompleted, Output: it.Output}
+	if it.Terms != nil {
+		e.Output = o.Output
+	}
 	if it.Op == wire.OpFailed {
 		e.Status, e.Error, e.Attempts = wire.OpFailed, it.Error, it.Attempt
 	}

@@ -18,7 +18,9 @@ var (
 	ErrInStep = errors.New("nelkap: a step can't start a step: " +
 		"start it in the workflow, outside the body, with the workflow's context")
 	ErrStepInFlight = errors.New("nelkap: another step of this branch is in flight: " +
-		"run steps one after the other, each awaited before the next begins")
+		"run steps one after the other, or side by side with step.Parallel, Map or Race, each branch with the context that it is given")
+	ErrBranchEnded = errors.New("nelkap: the branch that this context belongs to has ended: " +
+		"use the context of the function that goes on")
 	ErrStepsMax = errors.New("nelkap: the run has as many steps as the server allows: " +
 		"split the work over several runs, or raise the server's limit")
 )
@@ -38,9 +40,22 @@ func cause(r core.Reason) error {
 	return ErrCallOver
 }
 
+// refused is the error of a step that the machine did not take. Where the call is over for l the goroutine ends here.
+func (p *Playing) refused(l *lane, err error) error {
+	switch {
+	case errors.Is(err, core.ErrBusy):
+		return ErrStepInFlight
+	case errors.Is(err, core.ErrEnded):
+		return ErrBranchEnded
+	case errors.Is(err, core.ErrStepsMax):
+		return ErrStepsMax
+	}
+	return p.exit(l)
+}
+
 // Misuse is true for errors of Step that trying again would not mend.
 func Misuse(err error) bool {
-	for _, misuse := range []error{ErrInStep, ErrStepInFlight, ErrStepsMax, errName} {
+	for _, misuse := range []error{ErrInStep, ErrStepInFlight, ErrBranchEnded, ErrStepsMax, errName} {
 		if errors.Is(err, misuse) {
 			return true
 		}

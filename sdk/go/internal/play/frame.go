@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/nelkap/nelkap/sdk/go/internal/core"
 	"github.com/nelkap/nelkap/sdk/go/internal/wire"
 )
 
@@ -16,7 +15,7 @@ import (
 type Frame struct {
 	Playing *Playing
 	Attempt *Attempt // nil outside a step
-	branch  *core.Branch
+	lane    *lane    // nil in a step
 }
 
 type frameKey struct{}
@@ -30,6 +29,9 @@ func From(ctx context.Context) *Frame {
 	f, _ := ctx.Value(frameKey{}).(*Frame)
 	return f
 }
+
+// Over is true once the call has ended, and once the branch of the code is one that nobody waits for.
+func (f *Frame) Over() bool { return f.Playing.Over() || f.lane != nil && f.lane.unwound.Load() }
 
 // Logger has the run, and in a step the step and its attempt, on every line.
 func (f *Frame) Logger() *slog.Logger {

@@ -1,9 +1,9 @@
 // Package play is the shell around internal/core: it plays one call with real goroutines, contexts and requests.
 //
 // The machine of internal/core decides; this package does what it says. The workflow's function runs in a goroutine of its
-// own, each body in another. A step asks the machine and blocks until the machine releases it. When the call is over the
-// function's goroutine unwinds by runtime.Goexit (H7), so that no recover and no error check takes the end of the call for a
-// failure; whatever code of an ended call returns or panics is ignored.
+// own, and so does each branch and each body. A step asks the machine and blocks until the machine releases it. When the call is over
+// the function's goroutine unwinds by runtime.Goexit (H7), after those of its branches, one at a time, so that no recover and no error
+// check takes the end of the call for a failure; whatever code of an ended call returns or panics is ignored.
 //
 // Locks are taken in the order Playing.mu, then those of internal/contact. No user code runs under a lock.
 package play
@@ -13,8 +13,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"runtime"
-	"runtime/debug"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -46,6 +44,7 @@ type Config struct {
 	Retries     int // the workflow's
 	Bind        bool
 	YieldAt     time.Time
+	Once        *string // the key that only one run of the workflow may own (K4); nil: none
 	// Code is the workflow's function: it encodes its own output.
 	Code func(ctx context.Context) (json.RawMessage, error)
 }
@@ -62,21 +61,20 @@ type Playing struct {
 	named  *contact.Call
 
 	over    atomic.Bool
-	unwind  chan struct{} // closed when the code's goroutine must end
+	root    lane // of the workflow's function
 	answers chan Answer
 
 	codeContext context.Context
 	cancelCode  context.CancelCauseFunc
 
-	mu      sync.Mutex // guards the machine and what follows
-	m       *core.Machine
-	live    int  // goroutines of the code, of bodies and of fetches
-	unwound bool // the code's goroutine is unwinding: what its deferred functions ask is answered with an error
-	urgent  bool
-	kept    int // bytes of results that the server can't be reached to accept, as the destination knows them
-	timer   *time.Timer
-	wakeAt  time.Time
-	spread  time.Duration // by which it wakes later; it never changes
+	mu     sync.Mutex // guards the machine and what follows
+	m      *core.Machine
+	live   int // goroutines of the code, of bodies and of fetches
+	urgent bool
+	kept   int // bytes of results that the server can't be reached to accept, as the destination knows them
+	timer  *time.Timer
+	wakeAt time.Time
+	spread time.Duration // by which it wakes later; it never changes
 
 	finished atomic.Bool // nothing is left
 }
@@ -86,14 +84,16 @@ func Start(host *Host, config Config) *Playing {
 	now := time.Now()
 	p := &Playing{
 		host: host, config: config, call: config.Call, nonce: contact.Nonce(),
-		unwind: make(chan struct{}), answers: make(chan Answer, 1),
+		root: lane{leave: make(chan struct{})}, answers: make(chan Answer, 1),
 	}
 	p.spread = spreadOf(p.nonce)
 	p.m = core.New(config.Call, core.Config{
 		Nonce: p.nonce, Manifest: config.Manifest, Retries: config.Retries, Bind: config.Bind, YieldAt: config.YieldAt,
+		Once: config.Once,
 	}, now)
+	p.root.branch = p.m.Root()
 	ctx, cancel := context.WithCancelCause(context.Background())
-	p.codeContext, p.cancelCode = with(ctx, &Frame{Playing: p, branch: p.m.Root()}), cancel
+	p.codeContext, p.cancelCode = with(ctx, &Frame{Playing: p, lane: &p.root}), cancel
 	p.named = &contact.Call{
 		ID: p.call.Call.ID, Token: p.call.Call.Token, Nonce: p.nonce,
 		Heartbeat: time.Duration(p.call.Call.HeartbeatMs) * time.Millisecond, News: p.news,
@@ -150,6 +150,7 @@ func (p *Playing) act() {
 	for _, o := range p.m.Take() {
 		p.do(o)
 	}
+	p.named.Saw(p.m.Seen())
 	now := time.Now()
 	p.wake(now)
 	delivering := p.m.Delivering()
@@ -180,8 +181,12 @@ func (p *Playing) do(o core.Output) {
 	case core.DoRunCode:
 		p.live++
 		go p.runCode()
-	case core.DoBody:
-		p.startBody(o.Step)
+	case core.DoBranch:
+		p.startBranch(o.Branch)
+	case core.DoJoin:
+		close(o.Fork.Shell.(*Branches).joined)
+	case core.DoCheck, core.DoBody:
+		p.startAttempt(o.Step, o.Do == core.DoCheck)
 	case core.DoRelease:
 		close(o.Step.Shell.(*Request).released)
 	case core.DoAbort:
@@ -199,7 +204,7 @@ func (p *Playing) do(o core.Output) {
 		p.deliver(o.Answer)
 	case core.DoUnwind:
 		p.over.Store(true)
-		close(p.unwind)
+		close(p.root.leave)
 	case core.DoForget:
 		p.config.Destination.Leave(p.named)
 	}
@@ -295,7 +300,7 @@ func (p *Playing) runCode() {
 	var err error
 	returned := false
 	defer func() {
-		failure := p.failure(err, returned, recover())
+		failure := p.failure(&p.root, err, returned, recover())
 		if most := p.resultMax(); failure == nil && len(output) > most {
 			failure = new(tooLarge("the output", "", len(output), most))
 		}
@@ -303,7 +308,7 @@ func (p *Playing) runCode() {
 		p.input(func(now time.Time) {
 			p.live--
 			switch {
-			case p.unwound: // the call is over: whatever came is ignored (H7)
+			case p.root.unwound.Load(): // the call is over: whatever came is ignored (H7)
 			case failure != nil:
 				p.m.Failed(*failure, now)
 			default:
@@ -315,8 +320,8 @@ func (p *Playing) runCode() {
 	returned = true
 }
 
-// failure is how user code failed, nil where it did not: by an error, by a panic, or by ending its goroutine.
-func (p *Playing) failure(err error, returned bool, panicked any) *core.Settled {
+// failure is how user code failed, nil where it did not: by an error, by a panic, or by ending its goroutine. l is nil for a body.
+func (p *Playing) failure(l *lane, err error, returned bool, panicked any) *core.Settled {
 	switch {
 	case returned && err == nil:
 		return nil
@@ -324,7 +329,7 @@ func (p *Playing) failure(err error, returned bool, panicked any) *core.Settled 
 		end := p.host.Failure(err)
 		return &end
 	case panicked != nil:
-		end := p.host.Failure(&PanicError{panicked, string(debug.Stack())})
+		end := p.host.Failure(&PanicError{panicked, l.stackOf()})
 		return &end
 	}
 	end := p.host.Failure(errGoexit)
@@ -340,17 +345,3 @@ type PanicError struct {
 }
 
 func (e *PanicError) Error() string { return "panic" }
-
-// exit ends the goroutine of code whose call is over. In a deferred function of a goroutine that is ending already it
-// returns ErrCallOver instead.
-func (p *Playing) exit() error {
-	p.mu.Lock()
-	again := p.unwound
-	p.unwound = true
-	p.mu.Unlock()
-	if again {
-		return ErrCallOver
-	}
-	runtime.Goexit()
-	return ErrCallOver
-}

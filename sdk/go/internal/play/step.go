@@ -20,28 +20,52 @@ const nameBytesMax = 256
 func CheckName(kind, name string) error {
 	switch {
 	case name == "":
-		return fmt.Errorf("%w: a %s needs one", errName, kind)
+		return fmt.Errorf("%w: the %s needs one", errName, kind)
 	case len(name) > nameBytesMax:
-		return fmt.Errorf("%w: that of a %s has at most %d bytes, this one has %d", errName, kind, nameBytesMax, len(name))
+		return fmt.Errorf("%w: that of the %s has at most %d bytes, this one has %d", errName, kind, nameBytesMax, len(name))
 	case !utf8.ValidString(name):
-		return fmt.Errorf("%w: that of a %s must be UTF-8, %q is not", errName, kind, name)
+		return fmt.Errorf("%w: that of the %s must be UTF-8, %q is not", errName, kind, name)
+	}
+	return nil
+}
+
+// CheckKey refuses keys that no run can own; what is whose key it is.
+func CheckKey(what, key string) error {
+	switch {
+	case key == "":
+		return fmt.Errorf("nelkap: the key of %s is empty, so that all would share it: make it of what there is one of, such as an order's id", what)
+	case len(key) > nameBytesMax:
+		return fmt.Errorf("nelkap: the key of %s has %d bytes, and at most %d can be kept: use an id or a hash", what, len(key), nameBytesMax)
+	case !utf8.ValidString(key):
+		return fmt.Errorf("nelkap: the key of %s must be UTF-8, %q is not", what, key)
 	}
 	return nil
 }
 
 // Request is a step that the code asks for.
 type Request struct {
-	Name    string
-	Retries int
-	Timeout time.Duration // of an attempt; 0: none
+	Name  string
+	Was   string      // its name before it was renamed (S7); empty: none
+	Terms *wire.Terms // what a step without a body asks of the server; nil: it has one
+
+	// Of a step with a body.
+	Retries    int
+	Timeout    time.Duration // of an attempt, its check included; 0: none
+	AtMostOnce bool
+	// Check looks for what an attempt before left (S4); nil: nothing is looked for.
+	Check func(ctx context.Context) (found json.RawMessage, ok bool, err error)
 	// Body gives the result as JSON, nil for undefined.
 	Body func(ctx context.Context) (json.RawMessage, error)
 
 	released chan struct{}
+	step     *core.Step
 	cancel   context.CancelCauseFunc
 	attempt  *Attempt
 	deadline time.Time
 }
+
+// Identity is the name and the number that the run knows the step by, once Step has returned.
+func (r *Request) Identity() (name string, number int) { return r.step.Name, r.step.Number }
 
 // Step runs a step, or gives its saved end: the result as JSON, nil for undefined, or what Host.StepError makes of its
 // failure. It does not return when the call ends meanwhile (H7).
@@ -53,47 +77,50 @@ func (f *Frame) Step(r *Request) (json.RawMessage, error) {
 		return nil, err
 	}
 	p := f.Playing
+	f.lane.stack.Store(nil)
 	r.released = make(chan struct{})
-	var step *core.Step
 	var err error
 	p.input(func(now time.Time) {
-		step, err = p.m.Ask(f.branch, r.Name, core.AskOptions{Retries: r.Retries}, r, now)
+		r.step, err = p.m.Ask(f.lane.branch, r.Name, core.AskOptions{
+			Terms: r.Terms, Was: r.Was, Retries: r.Retries, Check: r.Check != nil, Once: r.AtMostOnce,
+		}, r, now)
 	})
-	switch {
-	case errors.Is(err, core.ErrOver):
-		return nil, p.exit()
-	case errors.Is(err, core.ErrBusy):
-		return nil, ErrStepInFlight
-	case errors.Is(err, core.ErrStepsMax):
-		return nil, ErrStepsMax
+	if err != nil {
+		return nil, p.refused(f.lane, err)
 	}
 	select {
 	case <-r.released:
-		if step.Entry.Status == wire.OpFailed {
-			return nil, p.host.StepError(step.Entry)
+		if r.step.Entry.Status == wire.OpFailed {
+			return nil, p.host.StepError(r.step.Entry)
 		}
-		return step.Entry.Output, nil
-	case <-p.unwind:
-		return nil, p.exit()
+		return r.step.Entry.Output, nil
+	case <-f.lane.leave:
+		return nil, p.exit(f.lane)
 	}
 }
 
-// startBody starts the body of s in a goroutine. p.mu is held. Its context is its own: it survives the request's and the
-// code's (C8).
-func (p *Playing) startBody(s *core.Step) {
+// startAttempt starts the check or the body of s in a goroutine. p.mu is held. Its context is its own: it survives the request's and
+// the code's (C8). A body goes on with its check's attempt: sends in both are counted together, and bounded by one time.
+func (p *Playing) startAttempt(s *core.Step, check bool) {
 	r := s.Shell.(*Request)
-	attempt := &Attempt{Name: s.Name, Number: s.Number, Attempt: s.Attempt, run: &p.call.Run}
+	attempt := r.attempt
+	if attempt == nil || attempt.Attempt != s.Attempt {
+		attempt = &Attempt{Name: s.Name, Number: s.Number, Attempt: s.Attempt, run: &p.call.Run}
+		r.attempt = attempt
+		if r.Timeout > 0 {
+			r.deadline = time.Now().Add(r.Timeout)
+		}
+	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	r.cancel, r.attempt = cancel, attempt
+	r.cancel = cancel
 	settle := func() { cancel(ErrCallOver) }
 	if r.Timeout > 0 {
-		r.deadline = time.Now().Add(r.Timeout)
 		timed, stopTimer := context.WithDeadlineCause(ctx, r.deadline, ErrTimeout)
 		stopWatch := context.AfterFunc(timed, func() { p.timedOut(s, r, attempt, context.Cause(timed)) })
 		ctx, settle = timed, func() { stopWatch(); stopTimer(); cancel(ErrCallOver) }
 	}
 	p.live++
-	go p.runBody(with(ctx, &Frame{Playing: p, Attempt: attempt}), s, r, attempt, settle)
+	go p.runAttempt(with(ctx, &Frame{Playing: p, Attempt: attempt}), s, attempt, check, settle)
 }
 
 // bodies counts the bodies that run in this process.
@@ -102,34 +129,45 @@ var bodies atomic.Int64
 // Bodies is how many bodies run in this process.
 func Bodies() int64 { return bodies.Load() }
 
-// runBody runs one attempt and says how it ended; settle then ends the context.
-func (p *Playing) runBody(ctx context.Context, s *core.Step, r *Request, attempt *Attempt, settle func()) {
+// runAttempt runs the check or the body of one attempt and says how it ended; settle then ends the context.
+func (p *Playing) runAttempt(ctx context.Context, s *core.Step, attempt *Attempt, check bool, settle func()) {
+	r := s.Shell.(*Request)
 	var output json.RawMessage
 	var err error
-	returned := false
+	returned, ended := false, true // a check that finds nothing is no end
 	bodies.Add(1)
 	defer bodies.Add(-1)
 	defer func() {
 		end := core.Settled{Output: output}
-		if failure := p.failure(err, returned, recover()); failure != nil {
-			end = *failure
+		if failure := p.failure(nil, err, returned, recover()); failure != nil {
+			end, ended = *failure, true
 			if errors.Is(context.Cause(ctx), ErrTimeout) {
 				end = timeoutFailure(r.Timeout)
 			}
 		}
 		if attempt.isAmbiguous() {
-			end = p.host.Failure(ErrAmbiguousSend)
+			end, ended = p.host.Failure(ErrAmbiguousSend), true
 			end.Retriable = false
 		}
 		end = p.bounded(s, end)
-		attempt.close(attemptSettled)
+		if ended {
+			attempt.close(attemptSettled)
+		}
 		p.input(func(now time.Time) {
 			p.live--
-			p.m.BodyEnded(s, attempt.Attempt, end, now)
+			if ended {
+				p.m.BodyEnded(s, attempt.Attempt, end, now)
+			} else {
+				p.m.CheckFoundNothing(s, attempt.Attempt, now)
+			}
 		})
 		settle()
 	}()
-	output, err = r.Body(ctx)
+	if check {
+		output, ended, err = r.Check(ctx)
+	} else {
+		output, err = r.Body(ctx)
+	}
 	returned = true
 }
 

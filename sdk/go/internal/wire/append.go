@@ -102,7 +102,13 @@ func (it *Item) AppendJSON(b []byte) []byte {
 	b = appendText(b, `,"kind":`, it.Kind)
 	b = appendText(b, `,"name":`, it.Name)
 	b = appendInt(b, `,"number":`, int64(it.Number))
+	if it.Terms != nil {
+		return append(it.Terms.appendFields(b), '}')
+	}
 	b = appendInt(b, `,"attempt":`, int64(it.Attempt))
+	if it.Once {
+		b = append(b, `,"once":true`...)
+	}
 	if it.Op == OpFailed {
 		b = AppendError(append(b, `,"error":`...), it.Error)
 		b = appendBool(b, `,"retriable":`, it.Retriable)
@@ -118,7 +124,7 @@ func (it *Item) AppendJSON(b []byte) []byte {
 
 // Size is about how many bytes the item takes in a request.
 func (it *Item) Size() int {
-	size := 256 + len(it.Name) + len(it.Output)
+	size := 256 + len(it.Name) + len(it.Output) + it.Terms.size()
 	for e := it.Error; e != nil; e = e.Cause {
 		size += 64 + len(e.Name) + len(e.Message) + len(e.Stack) + len(e.Fields)
 	}
@@ -169,7 +175,11 @@ func (a *Answer) AppendJSON(b []byte) []byte {
 	case AnswerFailed:
 		b = a.appendFailure(b)
 	case AnswerSuspended:
-		b = appendWaits(appendInt(b, `,"seen":`, a.Seen), a.Waits)
+		b = appendInt(b, `,"seen":`, a.Seen)
+		if len(a.Register) > 0 {
+			b = appendItems(append(b, `,"register":`...), a.Register)
+		}
+		b = appendWaits(b, a.Waits)
 	case AnswerYielded:
 		b = appendInt(b, `,"seen":`, a.Seen)
 		if a.Excused {
@@ -199,11 +209,17 @@ func appendWaits(b []byte, waits []Wait) []byte {
 			b = append(b, ',')
 		}
 		if w.Retry != nil {
-			b = appendText(b, `{"retry":{"name":`, w.Retry.Name)
-			b = append(appendInt(b, `,"number":`, int64(w.Retry.Number)), "}}"...)
+			b = appendLeaf(b, `{"retry":{"name":`, w.Retry)
+		} else {
+			b = appendLeaf(b, `{"wait":{"name":`, w.Wait)
 		}
 	}
 	return append(b, ']')
+}
+
+func appendLeaf(b []byte, opening string, step *StepRef) []byte {
+	b = appendText(b, opening, step.Name)
+	return append(appendInt(b, `,"number":`, int64(step.Number)), "}}"...)
 }
 
 // AppendJSON appends the end as JSON.
@@ -220,6 +236,9 @@ func (e *End) AppendJSON(b []byte) []byte {
 func (e *End) Size() int {
 	size := 512 + len(e.End.Output)
 	for _, it := range e.End.Unsaved {
+		size += it.Size()
+	}
+	for _, it := range e.End.Register {
 		size += it.Size()
 	}
 	if e.End.Error != nil {

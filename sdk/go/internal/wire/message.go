@@ -74,11 +74,19 @@ type CallInfo struct {
 	SentAt      time.Time `json:"sentAt"`
 }
 
-// Steps is the first page of a run's history, and the steps that are due again.
+// Steps is the first page of a run's history, the steps that are due again, and the waits that are open.
 type Steps struct {
 	Entries  []Entry `json:"entries"`
 	Next     *int64  `json:"next"`
 	Retrying []Retry `json:"retrying"`
+	Waiting  []Open  `json:"waiting"`
+}
+
+// Open is a wait that is registered and has no entry yet.
+type Open struct {
+	Kind   string `json:"kind"`
+	Name   string `json:"name"`
+	Number int    `json:"number"`
 }
 
 // Entry is one numbered entry of a run's history.
@@ -121,12 +129,22 @@ const (
 	OpStart     = "start"
 	OpCompleted = "completed"
 	OpFailed    = "failed"
+	OpWait      = "wait"
+	OpClaim     = "claim"
+	OpCallback  = "callback"
 )
 
-// KindRun is the kind of a step with a body.
-const KindRun = "run"
+// The kinds of steps. All but KindRun have no body: the server brings their result.
+const (
+	KindRun      = "run"
+	KindSleep    = "sleep"
+	KindEvent    = "event"
+	KindInvoke   = "invoke"
+	KindCallback = "callback" // the making of one, and the wait for it
+	KindClaim    = "claim"
+)
 
-// Item is one line of a save.
+// Item is one line of a save, or of what a suspended answer registers.
 type Item struct {
 	Op           string          `json:"op"`
 	Kind         string          `json:"kind"`
@@ -140,6 +158,8 @@ type Item struct {
 	RetryAfterMs *int64          `json:"retryAfterMs,omitempty"`
 	StartedAt    time.Time       `json:"startedAt"`
 	EndedAt      time.Time       `json:"endedAt"`
+	Once         bool            `json:"once,omitempty"` // of a start: the step runs at most once (S5)
+	Terms        *Terms          `json:"-"`              // of a wait, a claim and a callback, and of nothing else
 }
 
 // Save is one call's part of a request of saves.
@@ -159,12 +179,14 @@ const (
 	StatusEnded      = "ended"
 	StatusInvalid    = "invalid"
 	StatusEnding     = "ending"
+	StatusEntries    = "entries"
 	StatusNamed      = "named?"
 )
 
 // The statuses of an item.
 const (
 	ItemStarted  = "started"
+	ItemWaiting  = "waiting"
 	ItemSaved    = "saved"
 	ItemStands   = "stands"
 	ItemRetrying = "retrying"
@@ -183,11 +205,14 @@ type Outcome struct {
 
 // ItemOutcome is the answer to one item.
 type ItemOutcome struct {
-	Status    string `json:"status"`
-	Entry     int64  `json:"entry"`
-	Attempt   int    `json:"attempt"`
-	RetryInMs int64  `json:"retryInMs"`
-	Error     *Error `json:"error"`
+	Status    string          `json:"status"`
+	Entry     int64           `json:"entry"`
+	Output    json.RawMessage `json:"output"` // of a claim and a callback
+	Attempt   int             `json:"attempt"`
+	RetryInMs int64           `json:"retryInMs"`
+	Again     bool            `json:"again"` // of a start: an attempt of the step was started before (S4)
+	CheckInMs int64           `json:"checkInMs"`
+	Error     *Error          `json:"error"`
 }
 
 // Why a run is ending.
@@ -203,10 +228,11 @@ type Ending struct {
 
 // News is what a heartbeat's answer says of a call.
 type News struct {
-	Call   string  `json:"call"`
-	Nonce  string  `json:"nonce"`
-	Status string  `json:"status"`
-	Ending *Ending `json:"ending"`
+	Call    string  `json:"call"`
+	Nonce   string  `json:"nonce"`
+	Status  string  `json:"status"`
+	Ending  *Ending `json:"ending"`
+	Entries []Entry `json:"entries"`
 }
 
 // Page is a page of a run's history; Next is nil on the last.
@@ -236,14 +262,16 @@ type Answer struct {
 	Retries      int
 	RetryAfterMs *int64
 	Seen         int64
-	Excused      bool // yielded because the process stops, or the API can't be reached
+	Excused      bool    // yielded because the process stops, or the API can't be reached
+	Register     []*Item // waits that are to be opened
 	Waits        []Wait
 	Unsaved      []*Item
 }
 
-// Wait is one thing that a suspended run waits for.
+// Wait is one thing that a suspended run waits for: a step that threw, or a wait that is open. One of the fields is set.
 type Wait struct {
 	Retry *StepRef `json:"retry,omitempty"`
+	Wait  *StepRef `json:"wait,omitempty"`
 }
 
 // StepRef names a step within its run.

@@ -99,3 +99,37 @@ func TestFitCutsLoopsAndDeepChains(t *testing.T) {
 		t.Error("the loop was not cut")
 	}
 }
+
+// Durations and instants are rounded up: nothing is over before its time.
+func TestTermsAreWrittenWithTheFieldsOfTheirKind(t *testing.T) {
+	for _, c := range []struct {
+		terms Terms
+		want  string
+	}{
+		{Terms{Op: OpWait, Kind: KindSleep, Delay: 1}, `"delayMs":1`},
+		{Terms{Op: OpWait, Kind: KindSleep}, `"delayMs":0`},
+		{Terms{Op: OpWait, Kind: KindSleep, Until: time.Date(2027, 1, 1, 0, 0, 0, 1, time.UTC)}, `"until":"2027-01-01T00:00:00.001Z"`},
+		{Terms{Op: OpWait, Kind: KindEvent, Events: []string{"a", "b"}}, `"events":["a","b"]`},
+		{
+			Terms{Op: OpWait, Kind: KindEvent, Events: []string{"a"}, Match: []Match{{"p\"", json.RawMessage("1")}, {"q", json.RawMessage(`"x"`)}}, If: "x", Since: "wait", Timeout: 1<<63 - 1},
+			`"events":["a"],"match":{"p\"":1,"q":"x"},"if":"x","since":"wait","timeoutMs":9223372036855`,
+		},
+		{Terms{Op: OpWait, Kind: KindInvoke, Workflow: "w"}, `"workflow":"w"`},
+		{Terms{Op: OpWait, Kind: KindInvoke, Workflow: "w", App: "a", Payload: json.RawMessage("null"), Timeout: time.Second}, `"workflow":"w","app":"a","payload":null,"timeoutMs":1000`},
+		{Terms{Op: OpCallback, Kind: KindCallback}, ``},
+		{Terms{Op: OpWait, Kind: KindCallback, Of: 3}, `"of":3`},
+		{Terms{Op: OpClaim, Kind: KindClaim, Key: "k"}, `"key":"k"`},
+		{Terms{Op: OpClaim, Kind: KindClaim, Key: "k", FreedWhen: "failed", For: time.Second, Once: true}, `"key":"k","until":"failed","forMs":1000,"once":true`},
+	} {
+		item := Item{Op: c.terms.Op, Kind: c.terms.Kind, Name: "n", Number: 2, Terms: &c.terms}
+		want := `{"op":"` + c.terms.Op + `","kind":"` + c.terms.Kind + `","name":"n","number":2`
+		if c.want != "" {
+			want += "," + c.want
+		}
+		if got := string(item.AppendJSON(nil)); got != want+"}" {
+			t.Errorf("%s\nwant %s}", got, want)
+		} else if size := item.Size(); size < len(got) {
+			t.Errorf("%s has %d bytes, and its size is said to be %d", got, len(got), size)
+		}
+	}
+}

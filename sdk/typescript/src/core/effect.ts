@@ -1,4 +1,4 @@
-import type { EndMessage, Ending, Entry, SaveOutcome } from './message.js';
+import type { EndMessage, Ending, Entry, News, Question, SaveOutcome, Wait } from './message.js';
 import type { Encoded } from './text.js';
 
 interface Body {
@@ -8,20 +8,33 @@ interface Body {
   endedAt: string;
 }
 
-/** A body's end. */
+/** What the code asks for. */
+export type Ask =
+  /** A step with a body. `check` looks before a repeat (S4), `once` runs at most once (S5). */
+  | { op: 'run'; kind: 'run'; retries: number; check?: boolean; once?: boolean }
+  | ({ op: 'wait' } & Wait)
+  | Question;
+
+export type Combinator = 'all' | 'race' | 'any';
+
+/** The end of a body, or of the check before it. */
 export type Settled =
+  /** The check ended; without an output it found nothing. */
+  | ({ on: 'found'; output: Encoded | undefined } & Body)
   | ({ on: 'returned'; output: Encoded | undefined } & Body)
   | ({ on: 'threw'; error: Encoded; retriable: boolean; retryAfterMs?: number | undefined } & Body);
 
 /** What happened. */
 export type Input =
-  /** The message is here. `late`: signed more than 5 s ago (C4). */
-  | { on: 'start'; late: boolean; connected: boolean }
+  /** The message is here. `late`: signed more than 5 s ago (C4). `once`: the key that the run must own to go on (K4). */
+  | { on: 'start'; late: boolean; connected: boolean; once?: string | undefined }
   | { on: 'page'; entries: readonly Entry[]; next: number | null }
   /** A page could not be read. */
   | { on: 'unread'; status: 'superseded' | 'ended' | 'failed' }
-  /** The code asks for a step; `id` is the caller's, never used twice. */
-  | { on: 'asked'; id: number; name: string; retries: number }
+  /** The code asks for a step, which was called `was` before; `id` is the caller's, never used twice. */
+  | { on: 'asked'; id: number; name: string; was?: string | undefined; ask: Ask }
+  /** The code waits for several steps or combinations as one (H4); `id` as for a step. */
+  | { on: 'combined'; id: number; how: Combinator; of: readonly number[] }
   /** The code has come to rest after `play`, `release` or a stray `asked` (the effect `rest`). */
   | { on: 'rested' }
   | Settled
@@ -36,7 +49,7 @@ export type Input =
   | { on: 'unsent'; ms: number }
   /** As `unsent`, while a try is under way. */
   | { on: 'silent'; ms: number }
-  | { on: 'news'; status: 'superseded' | 'ended' | 'ending' | 'named?'; ending?: Ending | null }
+  | ({ on: 'news' } & Pick<News, 'status' | 'ending' | 'entries'>)
   | { on: 'disconnected' }
   /** The answer could not be delivered. */
   | { on: 'undelivered' }
@@ -55,6 +68,8 @@ export type Effect =
   | { do: 'fetch'; after: number }
   /** Call a step's function. */
   | { do: 'body'; id: number; name: string; number: number; attempt: number }
+  /** Call a step's check (S4). */
+  | { do: 'check'; id: number; name: string; number: number; attempt: number }
   /** There is something to save: ask `nextSave`, after a pause where `pause` says so. */
   | { do: 'save'; pause: boolean }
   /** Give the code a step's result. */

@@ -14,7 +14,7 @@ export interface CallMessage {
     heartbeatMs: number;
     sentAt?: string;
   };
-  steps: { entries: Entry[]; next: number | null; retrying: Retrying[] };
+  steps: { entries: Entry[]; next: number | null; retrying: Retrying[]; waiting?: OpenWait[] };
   limits?: { steps: number; resultBytes: number };
   url?: string;
 }
@@ -43,6 +43,11 @@ export interface Retrying extends StepName {
   retryInMs: number;
 }
 
+/** A wait that is registered, and without an entry yet. */
+export interface OpenWait extends StepName {
+  kind: string;
+}
+
 /** One entry of the run's history. */
 export interface Entry extends StepName {
   entry: number;
@@ -53,19 +58,69 @@ export interface Entry extends StepName {
   attempts?: number;
 }
 
-/** One thing that a save says of a step. */
-export interface Item extends StepName {
+/** What a save says of a step that has a body. */
+export interface RunItem extends StepName {
   op: 'start' | 'completed' | 'failed';
   kind: 'run';
   attempt: number;
+  /** Of a start: the step runs at most once (S5). */
+  once?: true;
   output?: Encoded | undefined;
   error?: Encoded;
   retriable?: boolean;
   retries?: number;
   retryAfterMs?: number | undefined;
-  startedAt?: string;
-  endedAt?: string;
+  startedAt?: string | undefined;
+  endedAt?: string | undefined;
 }
+
+/** What a wait waits for (protocol, *Waits*). */
+export type Wait =
+  | { kind: 'sleep'; delayMs: number }
+  | { kind: 'sleep'; until: string }
+  | {
+      kind: 'event';
+      events: readonly string[];
+      match?: Readonly<Record<string, string | number | boolean | null>> | undefined;
+      if?: string | undefined;
+      since?: 'run' | 'wait' | undefined;
+      timeoutMs?: number | undefined;
+    }
+  | {
+      kind: 'invoke';
+      workflow: string;
+      app?: string | undefined;
+      payload?: Encoded | undefined;
+      timeoutMs?: number | undefined;
+    }
+  | { kind: 'callback'; of: number };
+
+/** What a save asks, and the server answers at once. */
+export type Question =
+  | {
+      op: 'claim';
+      kind: 'claim';
+      key: string;
+      until?: 'failed' | undefined;
+      forMs?: number | undefined;
+      /** A workflow's `once`, in place of a name (K4). */
+      once?: true;
+    }
+  | { op: 'callback'; kind: 'callback'; timeoutMs?: number | undefined };
+
+export type WaitItem = StepName & { op: 'wait' } & Wait;
+export type QuestionItem = StepName & Question;
+
+/** One thing that a save says of a step. */
+export type Item = RunItem | WaitItem | QuestionItem;
+
+/** For what a suspended run waits: a step that threw, a wait, or several of them combined (H4). */
+export type WaitTree =
+  | { retry: StepName }
+  | { wait: StepName }
+  | { all: WaitTree[] }
+  | { race: WaitTree[] }
+  | { any: WaitTree[] };
 
 /** What names a playing in every message (C4, C6). */
 export interface Fence {
@@ -84,8 +139,13 @@ export interface Ending {
 }
 
 export interface ItemOutcome {
-  status: 'started' | 'saved' | 'stands' | 'retrying' | 'refused';
+  status: 'started' | 'waiting' | 'saved' | 'stands' | 'retrying' | 'refused';
   entry?: number;
+  /** Of a claim or a callback: what the server made. */
+  output?: unknown;
+  /** Of a start: an attempt of the step was started before. */
+  again?: boolean;
+  checkInMs?: number;
   attempt?: number;
   retryInMs?: number;
   error?: unknown;
@@ -104,8 +164,9 @@ export interface News {
   call: string;
   /** The playing that the news is for: a process may play one call twice. */
   nonce: string;
-  status: 'superseded' | 'ended' | 'ending' | 'named?';
+  status: 'superseded' | 'ended' | 'ending' | 'entries' | 'named?';
   ending?: Ending | null;
+  entries?: Entry[];
 }
 
 export interface EndMessage {
@@ -120,6 +181,7 @@ export interface EndMessage {
   seen?: number;
   /** Of a yield: the process is stopping, or the API can't be reached. */
   excused?: true;
-  waits?: { retry: StepName }[];
+  register?: WaitItem[];
+  waits?: WaitTree[];
   unsaved?: Item[];
 }

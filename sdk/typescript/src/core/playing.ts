@@ -8,24 +8,28 @@ import type {
   ItemOutcome,
   Save,
   SaveOutcome,
+  StepName,
+  WaitItem,
 } from './message.js';
 import type { Effect, Input, Settled } from './effect.js';
-import { entryOf, failedItem, itemOf, sizeOf, tooLarge } from './item.js';
-import { otherKind, type Problem, sameName, tooManySteps } from './problem.js';
-import { Named, Queue, type Step } from './step.js';
-import { bytesOf, Encoded, stringify } from './text.js';
+import { History } from './history.js';
+import { Identity } from './identity.js';
+import { askItem, completedItem, entryOf, failedItem, isTooMuch, startItem } from './item.js';
+import { Outbox } from './outbox.js';
+import { type Step, Steps } from './step.js';
+import { Encoded, stringify } from './text.js';
+import { Trees } from './tree.js';
 
-/** An item over this size travels in a request of its own (protocol, *Saves*). */
-export const BESIDE_BYTES_MIN: number = 256 * 1024;
-/** What one playing puts into one save, in UTF-16 units: at most 6 MiB in UTF-8, so that it fits into a request. */
-const SAVE_UNITS_MAX = 2 * 1024 * 1024;
 /** From this cut on, bodies run one at a time (C13). */
 const SERIAL_CUTS_MIN = 5;
 /** How long the losers of a race may take to stop (H6). */
 const ALLOWANCE_MS = 10_000;
 const ANSWER_BYTES_MAX = 16 * 1024 * 1024;
-const STEPS_MAX = 10_000;
+/** What a suspended answer registers, in UTF-16 units: beside its list of waits it fits into a request to the API (C10). */
+const REGISTER_UNITS_MAX = 1024 * 1024;
 const RESULT_BYTES_MAX = 4 * 1024 * 1024;
+/** The step that a workflow's `once` is saved as (K4). No step of the code has this name. */
+const ONCE: StepName = { name: '', number: 1 };
 
 /** What a playing is given beside the call's message. */
 export interface Settings {
@@ -37,7 +41,7 @@ export interface Settings {
   retries: number;
 }
 
-type Phase = 'new' | 'binding' | 'paging' | 'playing' | 'answered' | 'over';
+type Phase = 'new' | 'binding' | 'paging' | 'claiming' | 'playing' | 'answered' | 'over';
 
 /**
  * One playing of a call: decides what happens, and does nothing itself. It has no clock, timers, network or randomness:
@@ -49,6 +53,7 @@ export class Playing {
   readonly fence: Fence;
   /** After so long without contact the answer carries what is unsaved (C11). */
   readonly outageMs: number;
+  private readonly resultBytesMax: number;
   private readonly message: CallMessage;
   private readonly settings: Settings;
   private phase: Phase = 'new';
@@ -57,22 +62,17 @@ export class Playing {
 
   /** Whether the code runs now: in its first turn or a released entry's, or after something that is no step (S1). */
   private turn: 'orderly' | 'stray' | 'none' = 'none';
-  private readonly steps = new Map<number, Step>();
-  private readonly open = new Named<Step>();
-  private readonly counts = new Map<string, number>();
-  private readonly entries = new Named<Entry>();
-  private readonly retrying = new Named<{ attempt: number; due: boolean }>();
-  private readonly ready = new Queue();
+  private readonly steps = new Steps();
+  private readonly trees = new Trees();
+  private readonly history = new History();
+  private readonly outbox = new Outbox();
+  private readonly identity: Identity;
+  /** Steps whose turn has come, in the order in which the code asked. */
   private startable: Step[] = [];
-  private asked = 0;
-  private running = 0;
-  private starting = 0;
-  private waiting = 0;
-
-  private seen = 0;
-  private outbox: Item[] = [];
-  /** The save that is under way, and whether it must be sent again unchanged. */
-  private save: { message: Save; again: boolean } | undefined;
+  /** Waits that the code asks for and nobody knows of yet, in the same order. */
+  private unregistered: Step[] = [];
+  /** The key that the run must own before its code plays (K4). */
+  private once: string | undefined;
 
   private recordStarts: boolean;
   private progress = false;
@@ -86,8 +86,10 @@ export class Playing {
     this.message = message;
     this.settings = settings;
     this.fence = { call: message.call.id, token: message.call.token, nonce: settings.nonce };
+    this.resultBytesMax = message.limits?.resultBytes ?? RESULT_BYTES_MAX;
     this.outageMs = Math.max(message.call.leaseMs / 5, 2 * message.call.heartbeatMs);
     this.recordStarts = message.call.cuts > 0;
+    this.identity = new Identity(message, this.history, this.steps);
   }
 
   /** Whether nothing that happens can matter any more. */
@@ -101,50 +103,38 @@ export class Playing {
     return this.effects.splice(0);
   }
 
+  /** The number up to which entries have come: what a poll asks for news after (H2). Undefined until the history is read. */
+  get known(): number | undefined {
+    return this.phase === 'playing' ? this.history.known : undefined;
+  }
+
   /**
    * The next save to send, or null: one is under way, or there is nothing. The caller answers each with `saved` or
    * `unsent`; asked for it after `unsent` or `later`, the same save comes again, unchanged.
    */
   nextSave(): Save | null {
     if (this.phase === 'answered' || this.phase === 'over') return null;
-    if (this.save?.again) {
-      this.save.again = false;
-      return this.save.message;
-    }
-    if (this.save !== undefined || (this.outbox.length === 0 && this.phase !== 'binding')) return null;
-    const message = { ...this.fence, seen: this.seen, items: this.gather() };
-    this.save = { message, again: false };
-    return message;
-  }
-
-  private gather(): Item[] {
-    let units = 0;
-    let besides = false;
-    const fitting = this.outbox.findIndex((item, at) => {
-      const big = sizeOf(item) > BESIDE_BYTES_MIN;
-      units += sizeOf(item);
-      const stops = at > 0 && (big || besides || units > SAVE_UNITS_MAX);
-      besides = big;
-      return stops;
-    });
-    return this.outbox.splice(0, fitting === -1 ? this.outbox.length : fitting);
+    return this.outbox.next(this.fence, this.history.seen, this.phase === 'binding');
   }
 
   private take(input: Input): void {
     switch (input.on) {
       case 'start':
-        return this.start(input.late, input.connected);
+        return this.start(input);
       case 'page':
         return this.page(input.entries, input.next);
       case 'unread':
         return this.unread(input.status);
       case 'asked':
         return this.ask(input);
+      case 'combined':
+        return this.trees.add(input.id, input);
       case 'rested':
         this.turn = 'none';
         return;
       case 'returned':
       case 'threw':
+      case 'found':
         return this.settled(input);
       case 'completed':
         return this.finished({ type: 'completed', output: input.output });
@@ -158,7 +148,7 @@ export class Playing {
       case 'silent':
         return this.failing(input);
       case 'news':
-        return this.news(input.status, input.ending ?? null);
+        return this.news(input);
       case 'disconnected':
         this.connected = false;
         return;
@@ -175,22 +165,23 @@ export class Playing {
     }
   }
 
-  // The beginning: bind (C4), read the history (H5), play.
+  // The beginning: bind (C4), read the history (H5), claim the workflow's key (K4), play.
 
-  private start(late: boolean, connected: boolean): void {
+  private start({ late, connected, once }: Input & { on: 'start' }): void {
     this.connected = connected;
-    this.addEntries(this.message.steps.entries);
-    for (const { name, number, attempt, retryInMs } of this.message.steps.retrying) {
-      this.retrying.set({ name, number }, { attempt, due: retryInMs <= 0 });
-      if (retryInMs > 0) this.effects.push({ do: 'pause', name, number, ms: retryInMs });
+    this.once = once;
+    const { entries, next, retrying } = this.message.steps;
+    this.addEntries(entries);
+    for (const { name, number, retryInMs: ms } of retrying) {
+      if (ms > 0) this.effects.push({ do: 'pause', name, number, ms });
     }
-    if (!late && connected) return this.read(this.message.steps.next);
+    if (!late && connected) return this.read(next);
     this.phase = 'binding';
     this.effects.push({ do: 'save', pause: false });
   }
 
   private read(next: number | null): void {
-    if (next === null) return this.play();
+    if (next === null) return this.claim();
     this.phase = 'paging';
     this.effects.push({ do: 'fetch', after: next });
   }
@@ -210,6 +201,21 @@ export class Playing {
     } else this.superseded();
   }
 
+  private claim(): void {
+    const saved = this.history.get(ONCE);
+    if (this.once === undefined || saved !== undefined) return this.play();
+    this.phase = 'claiming';
+    this.put({ op: 'claim', kind: 'claim', ...ONCE, key: this.once, once: true });
+  }
+
+  /** Where another run owns the key the save is answered `ended`. */
+  private claimed({ status, error }: ItemOutcome): void {
+    const failed = status === 'stands' ? this.history.get(ONCE)?.error : error;
+    if (failed === undefined) return this.play();
+    this.phase = 'playing';
+    this.failed({ error: new Encoded(JSON.stringify(failed)), retriable: false });
+  }
+
   private play(): void {
     this.phase = 'playing';
     this.turn = 'orderly';
@@ -218,223 +224,212 @@ export class Playing {
 
   // Steps: asked by the code, run by the shell.
 
-  private ask({ id, name, retries }: { id: number; name: string; retries: number }): void {
+  private ask({ id, name, was, ask }: Input & { on: 'asked' }): void {
     if (this.phase !== 'playing') return;
     if (this.turn === 'none') {
       this.turn = 'stray';
       this.effects.push({ do: 'rest' });
     }
-    const number = (this.counts.get(name) ?? 0) + 1;
-    this.counts.set(name, number);
+    const isOrderly = this.turn === 'orderly';
     const step: Step = {
       id,
-      name,
-      number,
-      retries,
-      orderly: this.turn === 'orderly',
+      ...this.identity.next(name, was),
+      ask,
+      isOrderly,
       state: 'asked',
       attempt: 1,
+      next: 'start',
     };
-    const problem = this.problem(step);
+    const problem = this.identity.problem(step, [name, was ?? name]);
     if (problem !== undefined) return this.fatal(problem.name, problem.message);
-    this.steps.set(id, step);
-    this.open.set(step, step);
-    const entry = this.entries.get(step);
+    this.steps.add(step);
+    const entry = this.history.get(step);
     if (entry !== undefined) return this.know(step, entry);
-    const retry = this.retrying.get(step);
+    if (ask.op === 'wait') {
+      if (this.identity.isOpen(step)) this.steps.move(step, 'open');
+      else this.unregistered.push(step);
+      return;
+    }
+    const retry = this.identity.retryOf(step);
     if (retry !== undefined) step.attempt = retry.attempt + 1;
     if (retry === undefined || retry.due) this.startable.push(step);
-    else this.wait(step);
+    else this.steps.move(step, 'pausing');
   }
 
-  /** Why a step can't be told apart from another, or is one too many: the run stops, for its names would lie (S1, S7). */
-  private problem(step: Step): Problem | undefined {
-    this.asked += 1;
-    const limit = this.message.limits?.steps ?? STEPS_MAX;
-    if (this.asked > limit) return tooManySteps(limit);
-    const entry = this.entries.get(step);
-    if (entry !== undefined && entry.kind !== 'run') return otherKind(step.name, entry.kind);
-    for (const other of this.open.of(step.name)) {
-      if (!step.orderly || !other.orderly) return sameName(step.name);
-    }
-    return undefined;
+  private due(of: StepName): void {
+    this.identity.due(of);
+    const step = this.steps.get(of);
+    if (step?.state === 'pausing' || step?.state === 'delayed') this.startAgain(step);
   }
 
-  private wait(step: Step): void {
-    step.state = 'waiting';
-    this.waiting += 1;
+  /** The step goes on when the code rests, before those that the code asked for later. */
+  private startAgain(step: Step): void {
+    this.steps.move(step, 'asked');
+    let at = this.startable.length;
+    while (at > 0 && (this.startable[at - 1] as Step).id > step.id) at--;
+    this.startable.splice(at, 0, step);
   }
 
-  private due(of: { name: string; number: number }): void {
-    const retry = this.retrying.get(of);
-    if (retry !== undefined) retry.due = true;
-    const step = this.open.get(of);
-    if (step?.state !== 'waiting') return;
-    this.waiting -= 1;
-    step.state = 'asked';
-    this.startable.push(step);
-  }
-
-  private startBodies(): void {
+  private startSteps(): void {
     const serial = this.message.call.cuts >= SERIAL_CUTS_MIN;
     const left: Step[] = [];
     for (const step of this.startable) {
       if (step.state !== 'asked') continue;
-      if (serial && !this.isQuiet) left.push(step);
-      else if (this.recordStarts) this.recordStart(step);
+      if (step.ask.op !== 'run') this.send(step, 'saving', askItem(step));
+      else if (serial && !this.isQuiet) left.push(step);
+      else if (step.next === 'start' && this.isRecorded(step)) this.send(step, 'starting', startItem(step));
       else this.run(step);
     }
     this.startable = left;
   }
 
-  /** In the call after a cut, a start is recorded before its body (C13). */
-  private recordStart(step: Step): void {
-    step.state = 'starting';
-    this.starting += 1;
-    const { name, number, attempt } = step;
-    this.put({ op: 'start', kind: 'run', name, number, attempt });
+  /** In the call after a cut, a start is recorded before its body (C13); of some steps always (S4, S5). */
+  private isRecorded({ ask }: Step): boolean {
+    return this.recordStarts || (ask.op === 'run' && (ask.check === true || ask.once === true));
   }
 
   private run(step: Step): void {
-    step.state = 'running';
-    this.running += 1;
+    this.steps.move(step, 'running');
     const { id, name, number, attempt } = step;
-    this.effects.push({ do: 'body', id, name, number, attempt });
+    this.effects.push({ do: step.next === 'check' ? 'check' : 'body', id, name, number, attempt });
   }
 
   private settled(input: Settled): void {
-    const step = this.steps.get(input.id);
+    const step = this.steps.at(input.id);
     if (step?.state !== 'running' || step.attempt !== input.attempt || this.phase !== 'playing') return;
-    this.running -= 1;
     // What an aborted body throws is no failure (H7).
-    if (input.on === 'threw' && this.aborted) {
-      step.state = 'dropped';
-      return;
+    if (input.on === 'threw' && this.aborted) return this.steps.move(step, 'dropped');
+    if (input.on === 'found' && input.output === undefined) {
+      step.next = 'body';
+      return this.startAgain(step);
     }
-    step.state = 'saving';
-    this.put(input.on === 'returned' ? this.completedItem(step, input) : failedItem(step, input));
+    this.send(
+      step,
+      'saving',
+      input.on === 'threw' ? failedItem(step, input) : completedItem(step, input, this.resultBytesMax),
+    );
   }
 
-  private completedItem(step: Step, input: Settled & { on: 'returned' }): Item {
-    const limit = this.message.limits?.resultBytes ?? RESULT_BYTES_MAX;
-    const text = input.output?.text ?? '';
-    // Every UTF-16 unit takes one to three bytes, so short texts need no measuring.
-    const bytes = text.length * 3 > limit ? bytesOf(text) : 0;
-    if (bytes > limit) {
-      return failedItem(step, { ...input, error: tooLarge(step.name, bytes, limit), retriable: false });
-    }
-    const { startedAt, endedAt } = input;
-    return { ...itemOf(step), op: 'completed', output: input.output, startedAt, endedAt };
+  private send(step: Step, state: Step['state'], item: Item): void {
+    this.steps.move(step, state);
+    this.put(item);
   }
 
   private put(item: Item): void {
-    this.outbox.push(item);
+    this.outbox.put(item);
     this.effects.push({ do: 'save', pause: false });
+  }
+
+  /**
+   * Waits are registered by a save while a body runs, or is about to (H3). When the playing is about to suspend, its answer
+   * has them, unless it would be too large.
+   */
+  private registerWaits(): void {
+    this.unregistered = this.unregistered.filter((step) => step.state === 'asked');
+    const isActive = this.steps.count('running', 'starting', 'delayed') > 0;
+    if (!isActive && !(this.isQuiet && isTooMuch(this.registrations(), REGISTER_UNITS_MAX))) return;
+    for (const step of this.unregistered) this.send(step, 'registering', askItem(step));
+    this.unregistered = [];
+  }
+
+  private registrations(): WaitItem[] {
+    return this.unregistered.map((step) => askItem(step) as WaitItem);
   }
 
   // Saves and their outcomes.
 
   private saved(outcome: SaveOutcome): void {
-    const save = this.save;
-    if (save === undefined) return;
+    if (!this.outbox.isSending) return;
     this.unreachable = false;
-    switch (outcome.status) {
-      case 'later':
-        save.again = true;
-        this.effects.push({ do: 'save', pause: true });
-        return;
-      case 'accepted':
-        this.save = undefined;
-        return this.accepted(save.message, outcome);
-      case 'invalid':
-        this.save = undefined;
-        return this.invalid(outcome.detail ?? 'the server refused a save');
-      default:
-        return this.superseded();
+    if (outcome.status === 'later') {
+      this.outbox.again();
+      this.effects.push({ do: 'save', pause: true });
+      return;
     }
+    const save = this.outbox.answered();
+    if (outcome.status === 'accepted') return this.accepted(save?.items ?? [], outcome);
+    if (outcome.status === 'invalid') return this.invalid(outcome.detail ?? 'the server refused a save');
+    this.superseded();
   }
 
-  private accepted(save: Save, outcome: SaveOutcome): void {
+  private accepted(items: readonly Item[], outcome: SaveOutcome): void {
     if (outcome.ending) this.endRun(outcome.ending);
     this.addEntries(outcome.entries ?? []);
-    save.items.forEach((item, at) => this.itemAnswered(item, outcome.items?.[at] ?? { status: 'stands' }));
-    if (this.outbox.length > 0) this.effects.push({ do: 'save', pause: false });
+    items.forEach((item, at) => this.itemAnswered(item, outcome.items?.[at] ?? { status: 'stands' }));
+    this.addEntries(this.history.takeHeld());
+    if (!this.outbox.isEmpty) this.effects.push({ do: 'save', pause: false });
     if (this.phase === 'binding') this.read(this.message.steps.next);
   }
 
   private itemAnswered(item: Item, outcome: ItemOutcome): void {
-    const step = this.open.get(item);
-    if (item.op === 'start') this.starting -= 1;
     if (outcome.entry !== undefined) this.hasSaved(outcome.entry);
+    if (this.phase === 'claiming') return this.claimed(outcome);
+    const step = this.steps.get(item);
     if (step === undefined || step.state === 'known' || step.state === 'dropped') return;
     switch (outcome.status) {
       case 'started':
-        return this.started(step);
-      case 'saved':
-        return item.op === 'start' ? this.missing(step) : this.know(step, entryOf(item, outcome.entry ?? 0));
+        return this.started(step, outcome);
+      case 'waiting':
+        return this.steps.move(step, 'open');
       case 'retrying':
         return this.retry(step, outcome);
       case 'refused':
         return this.refused(step, item, outcome);
-      case 'stands':
-        return this.missing(step);
+      case 'saved':
+      case 'stands': {
+        const entry = outcome.status === 'saved' ? entryOf(item, outcome) : undefined;
+        return entry === undefined ? this.missing(step) : this.know(step, entry);
+      }
     }
   }
 
   private hasSaved(entry: number): void {
-    this.seen = Math.max(this.seen, entry);
+    this.history.saved(entry);
     this.progress = true;
     this.recordStarts = false;
   }
 
-  private started(step: Step): void {
-    if (this.ending !== undefined || this.fate !== undefined) step.state = 'dropped';
-    else this.run(step);
+  /** The start is recorded. Before a repeat, and first in a replay, the step's check looks (S4). */
+  private started(step: Step, { again, checkInMs = 0 }: ItemOutcome): void {
+    const repeats = again === true || step.attempt > 1 || this.message.run.replayOf !== null;
+    step.next = step.ask.op === 'run' && step.ask.check && repeats ? 'check' : 'body';
+    if (step.next === 'check' && checkInMs > 0) return this.pause(step, 'delayed', checkInMs);
+    this.startAgain(step);
   }
 
   private retry(step: Step, outcome: ItemOutcome): void {
     step.attempt = (outcome.attempt ?? step.attempt) + 1;
-    this.wait(step);
+    step.next = 'start';
+    this.pause(step, 'pausing', outcome.retryInMs ?? 0);
+  }
+
+  private pause(step: Step, state: 'delayed' | 'pausing', ms: number): void {
+    this.steps.move(step, state);
     const { name, number } = step;
-    this.effects.push({ do: 'pause', name, number, ms: outcome.retryInMs ?? 0 });
+    this.effects.push({ do: 'pause', name, number, ms });
   }
 
   /** A result that can't be saved fails its step at once (S3). A start is refused when the run is ending (Z1). */
   private refused(step: Step, item: Item, outcome: ItemOutcome): void {
-    if (this.ending !== undefined) {
-      step.state = 'dropped';
-      return;
-    }
+    if (this.ending !== undefined) return this.steps.move(step, 'dropped');
     const error = new Encoded(
       JSON.stringify(outcome.error ?? { name: 'Error', message: 'the server refused the save' }),
     );
-    if (item.op === 'failed') {
-      this.fate ??= { type: 'failed', error, retriable: false, retries: this.settings.retries };
-      step.state = 'dropped';
-      return;
-    }
-    const { startedAt, endedAt } = item;
-    step.state = 'saving';
-    this.put({
-      ...itemOf(step),
-      op: 'failed',
-      error,
-      retriable: false,
-      retries: step.retries,
-      ...(startedAt !== undefined && { startedAt }),
-      ...(endedAt !== undefined && { endedAt }),
-    });
+    if (item.kind === 'run' && item.op !== 'failed')
+      return this.send(step, 'saving', failedItem(step, { ...item, error, retriable: false }));
+    this.fate ??= { type: 'failed', error, retriable: false, retries: this.settings.retries };
+    this.steps.move(step, 'dropped');
   }
 
   /** The server says that a result stands, and did not send it: nothing that this playing does would be right. */
   private missing(step: Step): void {
-    step.state = 'dropped';
+    this.steps.move(step, 'dropped');
     this.invalid(`the saved result of step '${step.name}' was not sent along (W1)`);
   }
 
   private invalid(detail: string): void {
-    if (this.phase === 'binding') this.phase = 'playing';
-    this.outbox = [];
+    if (this.phase === 'binding' || this.phase === 'claiming') this.phase = 'playing';
+    this.outbox.clear();
     this.fatal(
       'ProtocolError',
       `The server and the SDK disagree: ${detail}. Use versions of both that fit each other.`,
@@ -442,7 +437,7 @@ export class Playing {
   }
 
   private failing({ on, ms }: Input & { on: 'unsent' | 'silent' }): void {
-    if (on === 'unsent' && this.save !== undefined) this.save.again = true;
+    if (on === 'unsent') this.outbox.again();
     this.unreachable = ms >= this.outageMs;
   }
 
@@ -450,29 +445,24 @@ export class Playing {
 
   private addEntries(entries: readonly Entry[]): void {
     for (const entry of entries) {
-      if (this.entries.get(entry) !== undefined) continue;
-      this.entries.set(entry, entry);
-      const step = this.open.get(entry);
+      if (!this.history.add(entry)) continue;
+      const step = this.steps.get(entry);
       if (step !== undefined) this.know(step, entry);
     }
   }
 
   private know(step: Step, entry: Entry): void {
-    if (step.state === 'waiting') this.waiting -= 1;
-    if (step.state === 'running') this.running -= 1;
-    step.state = 'known';
-    this.entries.set(entry, entry);
-    this.ready.add(step, entry);
+    this.steps.move(step, 'known');
+    this.history.show(step, entry);
   }
 
   /** Shows the code one entry, then lets it come to rest (H1). */
   private release(): boolean {
-    const next = this.ready.next();
+    const next = this.history.next();
     if (next === undefined) return false;
     const { step, entry } = next;
-    this.steps.delete(step.id);
-    this.open.delete(step);
-    this.seen = Math.max(this.seen, entry.entry);
+    this.steps.forget(step);
+    this.trees.settle(step.id, entry.status);
     this.turn = 'orderly';
     this.effects.push({ do: 'release', id: step.id, entry }, { do: 'rest' });
     return true;
@@ -494,15 +484,14 @@ export class Playing {
     if (this.phase !== 'playing' || this.fate !== undefined) return;
     this.fate = end;
     const again = end.retriable === true && this.message.run.attempt <= this.settings.retries;
-    if (this.running === 0 || again) return;
+    if (this.steps.count('running') === 0 || again) return;
     this.abort('over');
     this.effects.push({ do: 'allow', ms: ALLOWANCE_MS });
   }
 
   private abandon(): void {
     if (this.fate === undefined) return;
-    for (const step of this.steps.values()) if (step.state === 'running') step.state = 'dropped';
-    this.running = 0;
+    for (const step of this.steps.in('running')) this.steps.move(step, 'dropped');
   }
 
   private abort(why: 'over' | Ending['reason'] | 'superseded'): void {
@@ -516,9 +505,11 @@ export class Playing {
     this.abort(ending.reason);
   }
 
-  private news(status: string, ending: Ending | null): void {
+  private news({ status, ending, entries = [] }: Input & { on: 'news' }): void {
     if (status === 'superseded' || status === 'ended') this.superseded();
     else if (status === 'ending') this.endRun(ending ?? { reason: 'cancelled' });
+    else if (this.outbox.isSending) this.history.hold(entries);
+    else this.addEntries(entries);
   }
 
   private superseded(): void {
@@ -535,25 +526,33 @@ export class Playing {
   }
 
   private get isQuiet(): boolean {
-    return this.running === 0 && this.starting === 0 && this.save === undefined && this.outbox.length === 0;
+    return this.steps.count('running') === 0 && !this.outbox.isSending && this.outbox.isEmpty;
   }
 
   /** What follows from where things stand, once the code rests. */
   private advance(): void {
+    const isCutOff = this.unreachable && this.connected;
+    if (this.phase === 'claiming' && (isCutOff || this.hurry === 'stopping'))
+      return this.answer(this.yielded());
     if (this.phase !== 'playing' || this.turn !== 'none') return;
-    if (this.unreachable && this.connected && this.running === 0) return this.answer(this.conclusion());
+    if (isCutOff && this.steps.count('running') === 0) return this.answer(this.conclusion());
     if (this.ending !== undefined || this.fate !== undefined) {
       if (this.isQuiet) this.answer(this.conclusion());
       return;
     }
-    if (this.release()) return;
-    if (this.unreachable && this.connected) return;
+    if (this.release() || isCutOff) return;
     if (this.hurry === 'stopping' || (this.hurry === 'time' && this.progress)) {
       if (this.isQuiet) this.answer(this.yielded());
       return;
     }
-    this.startBodies();
-    if (this.isQuiet && this.waiting > 0) this.answer(this.suspended());
+    this.startSteps();
+    this.registerWaits();
+    if (this.isQuiet && this.isBlocked) this.answer(this.suspended());
+  }
+
+  /** The code waits for steps that only the server can bring on. */
+  private get isBlocked(): boolean {
+    return this.steps.count('delayed') === 0 && this.steps.count('pausing', 'open', 'asked') > 0;
   }
 
   /** A run that is ending takes no other end (Z1). */
@@ -562,21 +561,27 @@ export class Playing {
   }
 
   private yielded(): EndMessage {
-    const end: EndMessage = { type: 'yielded', seen: this.seen };
+    const end: EndMessage = { type: 'yielded', seen: this.history.seen };
     return this.hurry === 'stopping' || this.unreachable ? { ...end, excused: true } : end;
   }
 
   private suspended(): EndMessage {
-    const waits = [];
-    for (const { state, name, number } of this.steps.values()) {
-      if (state === 'waiting') waits.push({ retry: { name, number } });
-    }
-    return { type: 'suspended', seen: this.seen, waits };
+    const leaves = this.steps.in('pausing', 'open', 'asked').map(({ id, state, name, number }) => {
+      const of = { name, number };
+      return [id, state === 'pausing' ? { retry: of } : { wait: of }] as const;
+    });
+    const register = this.registrations();
+    return {
+      type: 'suspended',
+      seen: this.history.seen,
+      ...(register.length > 0 && { register }),
+      waits: this.trees.list(new Map(leaves)),
+    };
   }
 
   private answer(end: EndMessage): void {
     const message = this.end(end);
-    const unsaved = this.unsaved(ANSWER_BYTES_MAX - stringify(message).length * 3);
+    const unsaved = this.outbox.unsaved(ANSWER_BYTES_MAX - stringify(message).length * 3);
     if (unsaved.length > 0) message.unsaved = unsaved;
     this.phase = 'answered';
     this.fate = message;
@@ -587,13 +592,5 @@ export class Playing {
 
   private end(end: EndMessage): EndMessage {
     return { ...end, nonce: this.fence.nonce, manifest: this.settings.manifest };
-  }
-
-  /** Results that could not be saved, in order, as many as fit (C11). */
-  private unsaved(bytes: number): Item[] {
-    const items = [...(this.save?.message.items ?? []), ...this.outbox].filter((item) => item.op !== 'start');
-    let left = bytes;
-    const over = items.findIndex((item) => (left -= bytesOf(stringify(item)) + 1) < 0);
-    return over === -1 ? items : items.slice(0, over);
   }
 }

@@ -11,10 +11,10 @@ export function tooManySteps(limit: number): Problem {
   };
 }
 
-export function otherKind(step: string, kind: string): Problem {
+export function otherKind(step: string, kind: string, asked: string): Problem {
   return {
     name: 'StepKindError',
-    message: `The step '${step}' was saved as another kind of step (${kind}): give the new step a name of its own.`,
+    message: `The run has the step '${step}' as another kind of step (${kind}, not ${asked}): give the new step a name of its own.`,
   };
 }
 

@@ -1,4 +1,12 @@
-import { StepCutOffError, StepError } from '../errors.js';
+import {
+  markStepError,
+  RunCancelledError,
+  RunSkippedError,
+  StepCutOffError,
+  StepError,
+  StepInterruptedError,
+  TimeoutError,
+} from '../errors.js';
 import { bytesOf, cut, Encoded } from './text.js';
 import { encode } from './value.js';
 
@@ -143,17 +151,33 @@ function fit(error: WireError): Encoded {
   return new Encoded(text);
 }
 
-/** A saved failure as the error that the workflow catches. */
-export function stepError(saved: unknown, step: string, attempts: number): StepError {
+/** What every error of a step says, whichever its class. */
+type StepFailure = Error & Pick<StepError, 'step' | 'attempts'>;
+
+/** A saved failure as the error that the workflow catches; `kind` is the step's. */
+export function stepError(saved: unknown, step: string, attempts: number, kind = 'run'): StepFailure {
   const wire = asWire(saved);
-  const error =
-    wire.name === 'StepCutOffError' ? new StepCutOffError(wire.message) : new StepError(wire.message);
+  const error = (kind === 'invoke' ? childError(wire.name) : undefined) ?? ownError(wire.name);
+  define(error, 'message', wire.message);
   revive(error, wire);
+  markStepError(error);
   Object.defineProperties(error, {
     step: { value: step, enumerable: true },
     attempts: { value: attempts, enumerable: true },
   });
-  return error;
+  return error as StepFailure;
+}
+
+function ownError(name: string): Error {
+  if (name === 'StepCutOffError') return new StepCutOffError();
+  return name === 'StepInterruptedError' ? new StepInterruptedError() : new StepError();
+}
+
+/** What can become of a child beside failing. */
+function childError(name: string): Error | undefined {
+  if (name === 'RunSkippedError') return new RunSkippedError('', '');
+  if (name === 'RunCancelledError') return new RunCancelledError('');
+  return name === 'TimeoutError' ? new TimeoutError() : undefined;
 }
 
 /** A saved error as an Error of its name. */

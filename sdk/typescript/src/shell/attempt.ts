@@ -6,7 +6,7 @@ import { isFinal, ResultError, TimeoutError } from '../errors.js';
 import { withFields } from '../log.js';
 import type { Nelkap } from '../nelkap.js';
 import type { StepContext } from '../step.js';
-import type { AskedStep, Call } from './call.js';
+import type { Call } from './call.js';
 import { shared } from './process.js';
 import { retryAfterMs } from './retry-after.js';
 import { type Scope, type StepScope, stepScope } from './scope.js';
@@ -21,7 +21,10 @@ export interface AttemptOptions {
   call: Call;
   step: StepName;
   tries: number;
-  asked: AskedStep;
+  /** The step's function or, where `isCheck`, its check. */
+  fn: (context: StepContext) => unknown;
+  isCheck: boolean;
+  timeoutMs: number | undefined;
   /** The step's idempotency key (S8). */
   key: Promise<string>;
   bind: (scope: Scope) => Nelkap;
@@ -37,12 +40,12 @@ export interface Attempt {
   forget(): void;
 }
 
-/** Runs a step's function once. A timeout settles the attempt at once; the function can't be stopped (S6). */
+/** Runs a step's function, or its check, once. A timeout settles the attempt at once; the function can't be stopped (S6). */
 export function attempt(options: AttemptOptions): Attempt {
-  const { call, step, asked } = options;
+  const { call, step, isCheck, timeoutMs } = options;
   const process = shared();
   const controller = new AbortController();
-  const scope = stepScope(call, step.name, step.number, controller.signal);
+  const scope = stepScope({ call, ...step, signal: controller.signal, isCheck });
   const startedAt = instant();
   const settle = (how: () => Omit<Outcome, 'startedAt' | 'endedAt'>): void => {
     if (scope.closed) return;
@@ -58,13 +61,11 @@ export function attempt(options: AttemptOptions): Attempt {
   };
   const timeOut = (): void => {
     scope.abandoned = true;
-    const error = new TimeoutError(
-      `step '${step.name}' took longer than its timeout of ${asked.timeoutMs} ms`,
-    );
+    const error = new TimeoutError(`${whatOf(scope)} took longer than its timeout of ${timeoutMs} ms`);
     settle(() => threw(error, scope));
     controller.abort(error);
   };
-  const cancel = asked.timeoutMs === undefined ? () => {} : process.clock.after(asked.timeoutMs, timeOut);
+  const cancel = timeoutMs === undefined ? () => {} : process.clock.after(timeoutMs, timeOut);
   process.bodies += 1;
   body(options, scope).then(
     (value) => settle(() => returned(value, scope)),
@@ -74,7 +75,7 @@ export function attempt(options: AttemptOptions): Attempt {
 }
 
 async function body(options: AttemptOptions, scope: StepScope): Promise<unknown> {
-  const { call, step, tries, asked, key, bind, within } = options;
+  const { call, step, tries, fn, key, bind, within } = options;
   const context: StepContext = {
     idempotencyKey: await key,
     attempt: tries,
@@ -84,17 +85,23 @@ async function body(options: AttemptOptions, scope: StepScope): Promise<unknown>
   };
   // Aborted while the key was made: no body starts any more (H7). What an aborted body throws is no failure.
   if (scope.signal.aborted) throw scope.signal.reason;
-  return within(scope, () => asked.fn(context));
+  return within(scope, () => fn(context));
 }
 
 /** A result that JSON can't hold fails the step, without another attempt: its function ran (S3). */
 function returned(value: unknown, scope: StepScope): Omit<Outcome, 'startedAt' | 'endedAt'> {
   if (scope.poison !== undefined) return threw(scope.poison, scope);
+  const { isCheck, name } = scope;
   try {
-    return { on: 'returned', output: encode(value, 'result') } as Outcome;
+    return {
+      on: isCheck ? 'found' : 'returned',
+      output: encode(value, isCheck ? 'find' : 'result'),
+    } as Outcome;
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);
-    const message = `The step '${scope.name}' ran, but its result can't be saved: ${why}`;
+    const message = isCheck
+      ? `What the check of step '${name}' found can't be saved: ${why}`
+      : `The step '${name}' ran, but its result can't be saved: ${why}`;
     return threw(new ResultError(message, { cause: error }), scope);
   }
 }
@@ -103,6 +110,10 @@ function threw(thrown: unknown, scope: StepScope): Omit<Outcome, 'startedAt' | '
   const error = scope.poison ?? thrown;
   const retriable = !isFinal(error);
   return { on: 'threw', error: encodeError(error), retriable, retryAfterMs: retryAfterMs(error) } as Outcome;
+}
+
+function whatOf({ isCheck, name }: StepScope): string {
+  return `${isCheck ? 'the check of ' : ''}step '${name}'`;
 }
 
 function instant(): string {

@@ -1,4 +1,4 @@
-import type { Effect, Input } from '../core/effect.js';
+import type { Ask, Combinator, Effect, Input } from '../core/effect.js';
 import type {
   CallMessage,
   EndMessage,
@@ -22,6 +22,7 @@ import { type Attempt, attempt } from './attempt.js';
 import { type Definition, RETRIES_DEFAULT } from './definition.js';
 import type { Destination } from './destination.js';
 import { idempotencyKey } from './key.js';
+import { onceKey } from './once.js';
 import { pause, pauseMs } from './pause.js';
 import { payloadFor } from './payload.js';
 import { retryAfterMs } from './retry-after.js';
@@ -45,17 +46,31 @@ export interface CallOptions {
   readonly onOver: (call: Call) => void;
 }
 
+/** A step that the code asks for. */
 export interface AskedStep {
   name: string;
-  retries: number | undefined;
-  timeoutMs: number | undefined;
+  /** Its name before it was renamed (S7). */
+  was?: string | undefined;
+  ask: Ask;
+  /** What the code gets of a completed entry; its output otherwise. */
+  receive?: (entry: Entry) => unknown;
+  body?: Body;
+}
+
+/** What a step does, where it has a body. */
+interface Body {
   fn: (context: StepContext) => unknown;
+  check?: ((context: StepContext) => unknown) | undefined;
+  timeoutMs: number | undefined;
 }
 
 interface Waiting extends AskedStep {
   resolve: (value: unknown) => void;
   reject: (error: unknown) => void;
 }
+
+/** Which promises are steps of a call, or combinations of them (H4). */
+export const asSteps: WeakMap<object, { readonly call: Call; readonly id: number }> = new WeakMap();
 
 /** How often a page of saved steps is asked for: its failure is a cut (H5), so trying a while is cheaper. */
 const READ_TRIES_MAX = 6;
@@ -106,16 +121,25 @@ export class Call {
     this.log = options.log;
     this.heartbeatMs = options.message.call.heartbeatMs;
     this.since = shared().clock.now();
-    const retries = options.definition.retries ?? RETRIES_DEFAULT;
     this.playing = new Playing(options.message, {
       nonce: randomHex(16),
       manifest: options.manifest,
-      retries,
+      retries: this.retries,
     });
     this.fence = this.playing.fence;
     this.scope = { kind: 'run', call: this };
     this.answer = new Promise((resolve) => (this.settleAnswer = resolve));
     this.ended = new Promise((resolve) => (this.settleEnded = resolve));
+  }
+
+  /** See `Playing.known`. */
+  get known(): number | undefined {
+    return this.playing.known;
+  }
+
+  /** How often a step of the workflow is tried again where it does not say so itself. */
+  get retries(): number {
+    return this.options.definition.retries ?? RETRIES_DEFAULT;
   }
 
   get isOver(): boolean {
@@ -125,13 +149,27 @@ export class Call {
   /** Begins. The payload is checked first, so that the code's first turn begins with its first line. */
   async start(late: boolean, isConnected: () => boolean): Promise<void> {
     this.payload = await payloadFor(this.options.definition, this.message.run.payload);
+    const once = this.onceKey();
     this.hasBegun = true;
     this.destination.add(this);
     const { yieldAfterMs } = this.options;
     if (yieldAfterMs !== undefined) this.after(yieldAfterMs, () => this.hurry('time'));
     if (!isConnected()) this.isLost = true;
     if (this.isLost) this.destination.urge(this);
-    this.apply({ on: 'start', late, connected: isConnected() });
+    this.apply({ on: 'start', late, connected: isConnected(), once });
+  }
+
+  /** The key that the run must own (K4), unless it was claimed in an earlier call. What is wrong with it fails the run. */
+  private onceKey(): string | undefined {
+    const { definition } = this.options;
+    const isClaimed = this.message.steps.entries.some(({ kind, name }) => kind === 'claim' && name === '');
+    if (isClaimed || this.payload === undefined || 'error' in this.payload) return undefined;
+    try {
+      return onceKey(definition, this.payload.value);
+    } catch (error) {
+      this.payload = { error };
+      return undefined;
+    }
   }
 
   // What happens to a call from outside.
@@ -166,7 +204,7 @@ export class Call {
   }
 
   news(news: News): void {
-    this.apply({ on: 'news', status: news.status, ending: news.ending ?? null });
+    this.apply({ ...news, on: 'news' });
   }
 
   nextSave(): Save | null {
@@ -200,9 +238,16 @@ export class Call {
     });
     // Awaited later or never, its rejection must not end the process (D6).
     result.catch(() => {});
-    const retries = step.retries ?? this.options.definition.retries ?? RETRIES_DEFAULT;
-    this.apply({ on: 'asked', id, name: step.name, retries });
+    asSteps.set(result, { call: this, id });
+    this.apply({ on: 'asked', id, name: step.name, was: step.was, ask: step.ask });
     return result;
+  }
+
+  /** The code waits for several of its steps as one (H4). */
+  combine(how: Combinator, of: readonly number[]): number {
+    const id = this.asked++;
+    this.apply({ on: 'combined', id, how, of });
+    return id;
   }
 
   /** Whatever code is in the call's hands when something of ours fails: the server takes it for a cut. */
@@ -238,6 +283,7 @@ export class Call {
       case 'fetch':
         return void this.read(effect.after);
       case 'body':
+      case 'check':
         return this.body(effect);
       case 'save':
         return effect.pause ? this.destination.saveAgain(this) : this.destination.save(this);
@@ -333,17 +379,20 @@ export class Call {
     };
   }
 
-  private body({ id, name, number, attempt: tries }: Effect & { do: 'body' }): void {
-    const asked = this.waiting.get(id);
-    if (asked === undefined) return;
+  private body({ do: does, id, name, number, attempt: tries }: Effect & { do: 'body' | 'check' }): void {
+    const body = this.waiting.get(id)?.body;
+    const fn = does === 'check' ? body?.check : body?.fn;
+    if (fn === undefined) return;
     const running = attempt({
       call: this,
       step: { name, number },
       tries,
-      asked,
+      fn,
+      isCheck: does === 'check',
+      timeoutMs: body?.timeoutMs,
       key: this.keyOf({ name, number }),
       bind: this.options.bind,
-      within: (scope, fn) => this.within(scope, fn),
+      within: (scope, part) => this.within(scope, part),
       settle: (outcome) => {
         this.attempts.delete(running);
         this.apply({ ...outcome, id, attempt: tries });
@@ -363,8 +412,13 @@ export class Call {
   private release(id: number, entry: Entry): void {
     const step = this.waiting.get(id);
     this.waiting.delete(id);
-    if (entry.status === 'completed') step?.resolve(entry.output);
-    else step?.reject(stepError(entry.error, entry.name, entry.attempts ?? 1));
+    const { status, output, error, name, attempts = 1, kind } = entry;
+    if (status === 'failed') return step?.reject(stepError(error, name, attempts, kind));
+    try {
+      step?.resolve(step.receive === undefined ? output : step.receive(entry));
+    } catch (misread) {
+      step?.reject(misread);
+    }
   }
 
   private async read(after: number): Promise<void> {

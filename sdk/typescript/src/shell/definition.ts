@@ -1,6 +1,6 @@
 import { type Duration, milliseconds } from '../duration.js';
 import type { StandardSchemaV1 } from '../schema.js';
-import type { Trigger, Workflow, WorkflowContext, WorkflowOptions } from '../workflow.js';
+import type { EventTrigger, Trigger, Workflow, WorkflowContext, WorkflowOptions } from '../workflow.js';
 import { NelkapError } from '../errors.js';
 
 /** Names of workflows, steps and events have up to 256 bytes of UTF-8, on both sides of the protocol. */
@@ -17,10 +17,13 @@ export interface Definition {
   /** The app that serves it; read late, as the environment is. Undefined where a reference leaves it open. */
   readonly app: () => string | undefined;
   readonly triggers?: readonly Trigger[] | undefined;
+  readonly cancelOn?: readonly EventTrigger[] | undefined;
   readonly retries?: number | undefined;
   readonly timeoutMs?: number | undefined;
   readonly leaseMs?: number | undefined;
   readonly schema?: StandardSchemaV1 | undefined;
+  /** The key of the one run that goes on (K4); what it gives is not checked yet. */
+  readonly once?: ((payload: unknown) => unknown) | undefined;
   /** Undefined for a reference. */
   readonly fn?: WorkflowFunction | undefined;
 }
@@ -40,8 +43,8 @@ export function definitionOf(workflow: Workflow): Definition {
   throw new TypeError('this is no workflow: make one with nelkap.workflow(…) or nelkap.ref(…)');
 }
 
-type Options = WorkflowOptions & { on?: unknown; payload?: unknown };
-const workflowOptions = ['name', 'on', 'payload', 'retries', 'timeout', 'lease'];
+type Options = WorkflowOptions<never> & { on?: unknown; payload?: unknown };
+const workflowOptions = ['name', 'on', 'cancelOn', 'payload', 'once', 'retries', 'timeout', 'lease'];
 
 export function define(options: string | Options, fn: unknown, app: () => string): Definition {
   const given: Options = typeof options === 'string' ? { name: options } : options;
@@ -52,31 +55,78 @@ export function define(options: string | Options, fn: unknown, app: () => string
   return {
     name,
     app,
-    triggers: given.on === undefined ? undefined : triggers(given.on, name),
+    triggers: listOf(given.on)?.map((trigger) => triggerOf(trigger, name)),
+    cancelOn: listOf(given.cancelOn)?.map((trigger) =>
+      eventTrigger(trigger, `cancels workflow '${name}'`, []),
+    ),
     retries: checkRetries(given.retries, `retries of workflow '${name}'`),
     timeoutMs: optionalMs(given.timeout, `timeout of workflow '${name}'`),
     leaseMs: checkLease(optionalMs(given.lease, `lease of workflow '${name}'`), name),
     schema: given.payload as StandardSchemaV1 | undefined,
+    once: checkOnce(given.once, name),
     fn: fn as WorkflowFunction,
   };
 }
 
-function triggers(on: unknown, workflow: string): Trigger[] {
-  return (Array.isArray(on) ? on : [on]).map((trigger) => triggerOf(trigger, workflow));
+function listOf(given: unknown): unknown[] | undefined {
+  return given === undefined || Array.isArray(given) ? given : [given];
 }
 
 function triggerOf(trigger: unknown, workflow: string): Trigger {
-  const given = (typeof trigger === 'object' && trigger !== null ? trigger : {}) as Record<string, unknown>;
-  if ('webhook' in given) {
-    const what = `the webhook that starts workflow '${workflow}'`;
-    refuseOthers(given, ['webhook'], what);
-    const webhook = checkName(given['webhook'], what);
-    checkName(`webhook.${webhook}`, `the event of ${what}`);
-    return { webhook };
-  }
-  const what = `the event that starts workflow '${workflow}'`;
-  refuseOthers(given, ['event', 'webhook'], what);
-  return { event: checkName(given['event'], what) };
+  const given = fieldsOf(trigger);
+  const does = `starts workflow '${workflow}'`;
+  if ('webhook' in given) return webhookTrigger(given, `the webhook that ${does}`);
+  if ('schedule' in given) return scheduleTrigger(given, `the schedule that ${does}`);
+  return eventTrigger(given, does, ['schedule', 'webhook']);
+}
+
+/** `others` are the triggers that could stand in its place. */
+function eventTrigger(trigger: unknown, does: string, others: readonly string[]): EventTrigger {
+  const given = fieldsOf(trigger);
+  const what = `the event that ${does}`;
+  refuseOthers(given, ['event', 'if', ...others], what);
+  return { event: checkName(given['event'], what), ...filter(given, what) };
+}
+
+function webhookTrigger(given: Fields, what: string): Trigger {
+  refuseOthers(given, ['webhook', 'if'], what);
+  const webhook = checkName(given['webhook'], what);
+  checkName(`webhook.${webhook}`, `the event of ${what}`);
+  return { webhook, ...filter(given, what) };
+}
+
+function scheduleTrigger(given: Fields, what: string): Trigger {
+  refuseOthers(given, ['schedule', 'timezone', 'catchUp'], what);
+  const { schedule, timezone, catchUp } = given;
+  if (typeof schedule !== 'string' || schedule.trim() === '')
+    throw new TypeError(`${what} is no text: give a cron expression such as '0 9 * * 1-5', or '@daily'`);
+  if (timezone !== undefined && (typeof timezone !== 'string' || timezone === ''))
+    throw new TypeError(`timezone of ${what} is no text: give a name such as 'Europe/Berlin'`);
+  if (catchUp !== undefined && catchUp !== 'none' && catchUp !== 'last' && catchUp !== 'all')
+    throw new TypeError(`catchUp of ${what} is none of 'none', 'last' and 'all'`);
+  return { schedule, ...(timezone !== undefined && { timezone }), ...(catchUp !== undefined && { catchUp }) };
+}
+
+type Fields = Record<string, unknown>;
+
+function fieldsOf(given: unknown): Fields {
+  return (typeof given === 'object' && given !== null ? given : {}) as Fields;
+}
+
+function filter(given: Fields, what: string): { if?: string } {
+  const text = checkIf(given['if'], what);
+  return text === undefined ? {} : { if: text };
+}
+
+/** A filter's text; the server reads it. */
+export function checkIf(given: unknown, what: string): string | undefined {
+  if (given === undefined || (typeof given === 'string' && given.trim() !== '')) return given;
+  throw new TypeError(`if of ${what} is no text: give a condition such as 'payload.total > 0'`);
+}
+
+function checkOnce(once: unknown, workflow: string): Definition['once'] {
+  if (once === undefined || typeof once === 'function') return once as Definition['once'];
+  throw new TypeError(`once of workflow '${workflow}' is no function: give (payload) => payload.id`);
 }
 
 function checkLease(leaseMs: number | undefined, name: string): number | undefined {

@@ -1,5 +1,5 @@
 import type { EndMessage, News, Save, SaveOutcome } from '../core/message.js';
-import { BESIDE_BYTES_MIN } from '../core/playing.js';
+import { BESIDE_BYTES_MIN } from '../core/outbox.js';
 import { bytesOf, Encoded, stringify } from '../core/text.js';
 import { NelkapError } from '../errors.js';
 import type { Call } from './call.js';

@@ -11,13 +11,16 @@ export interface Manifest {
 }
 
 export async function describe(app: string, definitions: Iterable<Definition>): Promise<Manifest> {
-  const workflows = [...definitions].sort(byBytes).map(({ name, triggers, retries, timeoutMs, leaseMs }) => ({
-    name,
-    triggers,
-    retries,
-    timeoutMs,
-    leaseMs,
-  }));
+  const workflows = [...definitions]
+    .sort(byBytes)
+    .map(({ name, triggers, cancelOn, retries, timeoutMs, leaseMs }) => ({
+      name,
+      triggers,
+      cancelOn,
+      retries,
+      timeoutMs,
+      leaseMs,
+    }));
   // The hash is of this very text, so it is put into the answer as it is.
   const list = JSON.stringify(workflows);
   const hash = await sha256(list);

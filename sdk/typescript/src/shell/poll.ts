@@ -99,7 +99,7 @@ export class Poll {
 
   private async ask(named: ReadonlySet<Call>, controller: AbortController): Promise<boolean> {
     const waitMs = Math.min(WAIT_MAX_MS, this.destination.heartbeatMs);
-    const body = { calls: Array.from(named, (call) => call.fence), waitMs };
+    const body = { calls: Array.from(named, (call) => ({ ...call.fence, seen: call.known })), waitMs };
     try {
       const answer = await this.destination.send('/v1/heartbeats', body, waitMs, controller.signal);
       for (const news of answer.calls ?? []) {

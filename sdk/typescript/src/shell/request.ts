@@ -24,13 +24,19 @@ export function parseRequest(body: Uint8Array): Request {
     isPositive(call?.leaseMs) &&
     isPositive(call?.heartbeatMs) &&
     Array.isArray(steps?.entries) &&
+    Array.isArray(steps.waiting ?? []) &&
     (message.url === undefined || isText(message.url));
   if (!isWhole) throw bad('the call lacks a field that the protocol asks for');
   return {
     ...message,
     type: 'call',
     call: { ...(call as CallMessage['call']), cuts: call?.cuts ?? 0 },
-    steps: { entries: steps?.entries ?? [], next: steps?.next ?? null, retrying: steps?.retrying ?? [] },
+    steps: {
+      entries: steps?.entries ?? [],
+      next: steps?.next ?? null,
+      retrying: steps?.retrying ?? [],
+      waiting: steps?.waiting ?? [],
+    },
     run: {
       ...(run as CallMessage['run']),
       event: run?.event ?? null,

@@ -13,6 +13,8 @@ export interface StepScope {
   readonly name: string;
   readonly number: number;
   readonly signal: AbortSignal;
+  /** It is the step's check, which looks and leaves no mark (S4). */
+  readonly isCheck: boolean;
   /** The attempt has settled: what it still sends is outside any run (K2). */
   closed: boolean;
   /** The attempt took too long, and its function may still run: what it sends is refused (K2). */
@@ -28,13 +30,10 @@ export interface StepScope {
 /** Whose code runs. */
 export type Scope = RunScope | StepScope;
 
-export function stepScope(call: Call, name: string, number: number, signal: AbortSignal): StepScope {
+export function stepScope(of: Pick<StepScope, 'call' | 'name' | 'number' | 'signal' | 'isCheck'>): StepScope {
   return {
     kind: 'step',
-    call,
-    name,
-    number,
-    signal,
+    ...of,
     closed: false,
     abandoned: false,
     places: new Map(),

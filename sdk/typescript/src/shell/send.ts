@@ -2,10 +2,10 @@ import type { Encoded } from '../core/text.js';
 import { stringify } from '../core/text.js';
 import { encode } from '../core/value.js';
 import { NelkapError, NonRetriableError } from '../errors.js';
-import { milliseconds } from '../duration.js';
+import { instant } from '../duration.js';
 import type { Emitted, NewEvent } from '../event.js';
 import type { RunOptions } from '../run.js';
-import { checkName, type Definition, refuseOthers } from './definition.js';
+import { checkName, type Definition, optionalMs, refuseOthers } from './definition.js';
 import { type Address, askedPauseMs, exchange, isPassing } from './http.js';
 import { typeId } from './key.js';
 import { pause, pauseMs } from './pause.js';
@@ -47,8 +47,11 @@ export async function sendRun(
   payload: unknown,
   options: RunOptions = {},
 ): Promise<Started> {
-  refuseOthers(options, ['key', 'keyFor'], `the run of workflow '${definition.name}'`);
-  const { key, keyFor } = options;
+  const what = `the run of workflow '${definition.name}'`;
+  refuseOthers(options, ['key', 'keyFor', 'at', 'delay'], what);
+  const { key, keyFor, at, delay } = options;
+  if (at !== undefined && delay !== undefined)
+    throw new TypeError(`${what} has both 'at' and 'delay': give one of them`);
   const sent: Sent = {
     kind: 'run',
     name: definition.name,
@@ -58,7 +61,9 @@ export async function sendRun(
       app: definition.app(),
       payload: encode(payload, 'payload'),
       key,
-      keyForMs: keyFor === undefined ? undefined : milliseconds(keyFor, 'keyFor'),
+      keyForMs: optionalMs(keyFor, `keyFor of ${what}`),
+      at: at === undefined ? undefined : instant(at, `at of ${what}`),
+      delayMs: optionalMs(delay, `delay of ${what}`),
     },
   };
   return (await send(sender, '/v1/runs', [sent], false)) as Started;
@@ -72,11 +77,12 @@ export async function sendEvents(
   const list = (isList ? given : [given]) as readonly NewEvent<string>[];
   if (list.length === 0) return [];
   const sent = list.map((event, at): Sent => {
-    refuseOthers(event, ['event', 'payload', 'id'], 'an event');
+    refuseOthers(event, ['event', 'payload', 'id', 'at'], 'an event');
     const body = {
       event: event.event,
       payload: encode(event.payload, isList ? `[${at}].payload` : 'payload'),
       id: event.id,
+      at: event.at === undefined ? undefined : instant(event.at, `at of event '${event.event}'`),
     };
     return { kind: 'event', name: checkName(event.event, 'an event'), isKeyed: event.id !== undefined, body };
   });
@@ -87,6 +93,7 @@ function send(sender: Sender, path: string, list: readonly Sent[], isList: boole
   const { scope, settings } = sender;
   if (scope?.call.isSuperseded) return forEver();
   if (scope?.kind === 'step' && scope.abandoned) return Promise.reject(abandoned(scope));
+  if (scope?.kind === 'step' && scope.isCheck && !scope.closed) return Promise.reject(checkSends(scope));
   if (scope?.kind === 'step' && !scope.closed) return sendInStep(scope, settings, path, list, isList);
   warnOfPlace(sender, list);
   for (const { kind, body } of list) body.id ??= typeId(kind === 'run' ? 'run' : 'evt', shared().clock.now());
@@ -149,6 +156,11 @@ function forEver(): Promise<never> {
 function abandoned({ name }: StepScope): NelkapError {
   const detail = `step '${name}' took too long, and its next attempt may be under way: what it still sends is refused`;
   return new NelkapError('abandoned', 0, detail);
+}
+
+/** A repeat runs the check first: what both send could not be told apart by its place (K1). */
+function checkSends({ name }: StepScope): TypeError {
+  return new TypeError(`the check of step '${name}' only looks: send from the step's function`);
 }
 
 /** Fails the step even where its function catches the error: a repeat could send twice. */

@@ -46,9 +46,25 @@ nelkap.workflow('k', { retries: 3 }, async (x: string) => x); // refused:
 nelkap.workflow({ name: 'l', payload: z.object({ at: z.date() }) }, async (x) => x.at.getTime()); // refused: the schema must take
 nelkap.workflow({ name: 'm', payload: z.object({ n: z.bigint() }) }, async (x) => String(x.n)); // refused: the schema must take
 
+step.sleep('r', '5 minuts'); // refused: 5 minuts
+step.sleepUntil('s', 5); // refused: number
+step.waitForEvent('t', { timeout: '1d' }); // refused: event
+step.waitForEvent('u', { event: 'e', match: { a: {} } }); // refused: {}
+step.waitForEvent('v', { event: 'e', since: 'ever' }); // refused: ever
+step.invoke('w', nelkap.workflow('w', async (x: string) => x)); // refused: Expected
+step.invoke('x', nelkap.workflow('w', async (x: string) => x), 5); // refused: number
+step.claim('y', 5); // refused: number
+step.claim('z', 'k', { until: 'never' }); // refused: never
+step.run('aa', { check: () => 1n }, () => 1); // refused: result is a bigint
+step.run('ab', { atMostOnce: 1 }, () => 1); // refused: number
+step.all([step.sleep('ac', 1)]).then(([x]: [string]) => x); // refused: string
+nelkap.run(nelkap.ref('w'), 1, { at: 5 }); // refused: number
+nelkap.workflow({ name: 'n', once: () => 1 }, async () => 1); // refused: number
+nelkap.workflow({ name: 'u', on: { schedule: '* * * * *', timezoen: 'x' } }, async () => 1); // refused: never
+nelkap.workflow({ name: 'v', on: { schedule: '* * * * *' } }, async (x: string) => x); // refused: the trigger gives
+nelkap.workflow({ name: 'w', on: { schedule: '@daily', catchUp: 'some' } }, async () => 1); // refused: some
+nelkap.workflow({ name: 'x', cancelOn: { schedule: '@daily' } }, async () => 1); // refused: schedule
+
 // What is not there yet is not in the types either.
-nelkap.step.sleep('x', '3 days'); // refused: sleep
-nelkap.workflow({ name: 'u', on: { schedule: '@daily' } }, async () => 1); // refused: schedule
-nelkap.workflow({ name: 'v', on: { webhook: 'x', if: 'true' } }, async () => 1); // refused: never
-nelkap.workflow({ name: 'n', once: () => 'x' }, async () => 1); // refused: once
-nelkap.step.run('r', { atMostOnce: true }, () => 1); // refused: atMostOnce
+nelkap.workflow({ name: 'y', onFailure: () => 1 }, async () => 1); // refused: onFailure
+step.undo('ad', () => 1); // refused: undo

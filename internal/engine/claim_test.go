@@ -1,0 +1,179 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json/jsontext"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/engine"
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/wire"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// W8, K3, K4: a claim has one owner, which may ask again.
+func TestAClaimHasOneOwner(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{})
+		claim := wire.Item{Op: wire.OpClaim, Kind: "claim", Name: "order", Number: 1, Key: "o_1"}
+		again := claim
+		again.Number = 2
+		n.start(t, "w")
+		first := a.next(t, time.Second)
+		want(t, "the first", string(n.save(first, "n", 0, claim).Items[0].Output), "true")
+		want(t, "the same item once more", n.save(first, "n", 0, claim).Items[0], wire.ItemOutcome{Status: wire.ItemSaved, Entry: 1, Output: jsontext.Value("true")})
+		want(t, "the first once more", string(n.save(first, "n", 1, again).Items[0].Output), "true")
+		n.start(t, "w")
+		second := a.next(t, time.Second)
+		want(t, "the second", string(n.save(second, "m", 0, claim).Items[0].Output), "false")
+	})
+}
+
+// K3, K5: what frees a claim: nothing, its owner's failure, a time after its end, a replay of its owner.
+func TestAClaimIsFreedAsItsOwnerSaid(t *testing.T) {
+	claim := wire.Item{Op: wire.OpClaim, Kind: "claim", Name: "order", Number: 1, Key: "o_1"}
+	failed, timed := claim, claim
+	failed.Until, timed.ForMs = wire.UntilFailed, time.Hour.Milliseconds()
+	no := wire.End{Type: wire.Failed, Error: &wire.Error{Name: "Error", Message: "no"}}
+	for _, c := range []struct {
+		outcome string
+		claim   wire.Item
+		end     wire.End
+		later   time.Duration
+		replay  bool
+		owned   string
+	}{
+		{"for ever", claim, no, 10 * time.Hour, false, "false"},
+		{"until failed, and it failed", failed, no, 0, false, "true"},
+		{"until failed, and it completed", failed, wire.End{Type: wire.Completed}, 0, false, "false"},
+		{"for an hour, too early", timed, wire.End{Type: wire.Completed}, time.Hour - 2*time.Second, false, "false"},
+		{"for an hour, later", timed, wire.End{Type: wire.Completed}, time.Hour, false, "true"},
+		{"for ever, but a replay asks", claim, wire.End{Type: wire.Completed}, 0, true, "true"},
+	} {
+		t.Run(c.outcome, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				a := newApp(wire.Workflow{Name: "w"})
+				n, _ := startApp(t, a, engine.Options{})
+				owner := n.start(t, "w").Run.ID
+				first := a.next(t, time.Second)
+				n.save(first, "n", 0, c.claim)
+				first.end(t, c.end)
+				synctest.Wait()
+				time.Sleep(c.later)
+				if c.replay {
+					if _, err := n.Replay(context.Background(), engine.ReplayRequest{Env: engine.DefaultEnv, RunID: owner}); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					n.start(t, "w")
+				}
+				second := a.next(t, time.Second)
+				want(t, "the second owns it", string(n.save(second, "m", 0, c.claim).Items[0].Output), c.owned)
+			})
+		})
+	}
+}
+
+// K4: once ends the others as skipped, and says who owns their key.
+func TestOnceSkipsTheOthers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{})
+		once := wire.Item{Op: wire.OpClaim, Kind: "claim", Number: 1, Key: "o_1", Once: true}
+		owner := n.start(t, "w").Run.ID
+		want(t, "the owner", n.save(a.next(t, time.Second), "n", 0, once).Items[0].Status, wire.ItemSaved)
+		other := n.start(t, "w").Run.ID
+		out := n.save(a.next(t, time.Second), "m", 0, once)
+		want(t, "the other's save", out.Status, wire.Ended)
+		run := n.run(t, other)
+		want(t, "the other's status", run.Status, workflow.Skipped)
+		if !strings.Contains(string(run.Error), owner) || !strings.Contains(string(run.Error), "RunSkippedError") {
+			t.Errorf("its error is %s", run.Error)
+		}
+	})
+}
+
+// A callback is posted to once, before or after it is waited for, in its time.
+func TestACallbackIsAnsweredOnce(t *testing.T) {
+	made := wire.Item{Op: wire.OpCallback, Kind: "callback", Name: "approval", Number: 1, TimeoutMs: ms(time.Hour)}
+	wait := wire.Item{Op: wire.OpWait, Kind: "callback", Name: "approval", Number: 2, Of: 1}
+	for _, c := range []struct {
+		outcome string
+		early   bool
+		late    bool
+		says    string
+	}{
+		{"after it is waited for", false, false, `{"payload":"yes"}`},
+		{"before it is waited for", true, false, `{"payload":"yes"}`},
+		{"too late", false, true, `null`},
+	} {
+		t.Run(c.outcome, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				a := newApp(wire.Workflow{Name: "w"})
+				n, _ := startApp(t, a, engine.Options{})
+				n.start(t, "w")
+				call := a.next(t, time.Second)
+				out := n.save(call, "n", 0, made)
+				want(t, "made again", n.save(call, "n", 0, made).Items[0].Status, wire.ItemStands)
+				var callback struct{ URL, Token string }
+				if err := wire.Decode([]byte(strings.ReplaceAll(strings.ReplaceAll(string(out.Items[0].Output), `"url"`, `"URL"`), `"token"`, `"Token"`)), &callback); err != nil || callback.Token == "" {
+					t.Fatalf("%s: %v", out.Items[0].Output, err)
+				}
+				post := func() error {
+					return n.EndCallback(context.Background(), callback.Token, jsontext.Value(`"yes"`))
+				}
+				if c.early {
+					if err := post(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				call.suspend(t, "n", 1, wait)
+				if c.late {
+					time.Sleep(time.Hour)
+				} else if !c.early {
+					if err := post(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				next := a.next(t, time.Second)
+				if got := next.history(); !strings.HasSuffix(got, "approval="+c.says) {
+					t.Errorf("the history is %s", got)
+				}
+				if err := post(); !errors.Is(err, engine.ErrCallbackOver) {
+					t.Errorf("posted to again: %v", err)
+				}
+				if err := n.EndCallback(context.Background(), "another", nil); !errors.Is(err, store.ErrNotFound) {
+					t.Errorf("another token: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// S4: a step that was started before is told so, and when the old playing can't go on any more.
+func TestAStartKnowsOfTheOneBefore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{})
+		n.start(t, "w")
+		start := wire.Item{Op: wire.OpStart, Kind: "run", Name: "a", Number: 1, Attempt: 1}
+		first := a.next(t, time.Second)
+		for range 2 {
+			want(t, "the first", n.save(first, "n", 0, start).Items[0], wire.ItemOutcome{Status: wire.ItemStarted})
+		}
+		first.lose()
+		second := a.next(t, time.Minute)
+		out := n.save(second, "m", 0, start).Items[0]
+		want(t, "the second", out.Status+fmt.Sprint(out.Again), wire.ItemStarted+"true")
+		if out.CheckInMs < 7000 || out.CheckInMs > 8000 {
+			t.Errorf("S4: the check may run in %d ms", out.CheckInMs)
+		}
+		want(t, "the same once more", n.save(second, "m", 0, start).Items[0].Again, true)
+	})
+}

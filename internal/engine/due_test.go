@@ -1,0 +1,220 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json/jsontext"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/engine"
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/store/memory"
+	"github.com/nelkap/nelkap/internal/wire"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// hourly is an app whose workflow runs at the start of each hour.
+func hourly(catchUp string) *app {
+	return newApp(wire.Workflow{Name: "w", Triggers: []wire.Trigger{{Schedule: "0 * * * *", CatchUp: catchUp}}})
+}
+
+// Promise 11, rule D2: each tick of a schedule starts one run, at its time, with the tick as its payload.
+func TestAScheduleStartsARunAtEachTick(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := hourly("")
+		n, s := startApp(t, a, engine.Options{})
+		began := time.Now().UTC()
+		for tick := began.Truncate(time.Hour).Add(time.Hour); tick.Sub(began) < 5*time.Hour; tick = tick.Add(time.Hour) {
+			c := a.next(t, 2*time.Hour)
+			if late := time.Since(tick); late < 0 || late > time.Second {
+				t.Errorf("W4: the tick at %v came %v after it", tick, late)
+			}
+			want(t, "its payload", string(c.Run.Payload), `{"schedule":"0 * * * *","time":"`+tick.Format("2006-01-02T15:04:05.000Z")+`"}`)
+			c.nonce = "n"
+			c.end(t, wire.End{Type: wire.Completed})
+		}
+		synctest.Wait()
+		schedules, err := s.Schedules(t.Context(), store.ScheduleQuery{Env: engine.DefaultEnv, Limit: 10})
+		if err != nil || len(schedules) != 1 || !schedules[0].Declared {
+			t.Fatalf("%+v, %v", schedules, err)
+		}
+		n.know(t) // described again, it does not start anew
+		again, err := s.Schedules(t.Context(), store.ScheduleQuery{Env: engine.DefaultEnv, Limit: 10})
+		if err != nil || fmt.Sprint(again) != fmt.Sprint(schedules) {
+			t.Errorf("it became %+v, %v", again, err)
+		}
+	})
+}
+
+// D2: ticks that passed while no server ran follow catchUp.
+func TestMissedTicksFollowCatchUp(t *testing.T) {
+	for _, c := range []struct {
+		catchUp string
+		runs    int
+	}{{"", 0}, {"none", 0}, {"last", 1}, {"all", 5}} {
+		t.Run("catchUp "+c.catchUp, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				a, s := hourly(c.catchUp), memory.New()
+				n := startNode(t, s, a, engine.Options{})
+				n.know(t)
+				n.stop()
+				now := time.Now()
+				time.Sleep(now.Truncate(time.Hour).Add(5*time.Hour + 30*time.Minute).Sub(now))
+				startNode(t, s, a, engine.Options{})
+				time.Sleep(time.Minute)
+				want(t, "runs", len(allRuns(t, s)), c.runs)
+			})
+		})
+	}
+}
+
+// D2: one tick, one run, over all nodes.
+func TestTwoNodesStartOneRunForATick(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, s := hourly(""), memory.New()
+		n := startNode(t, s, a, engine.Options{})
+		n.know(t)
+		other := startNode(t, s, a, engine.Options{})
+		other.know(t)
+		time.Sleep(3*time.Hour + time.Second)
+		want(t, "runs", len(allRuns(t, s)), 3)
+	})
+}
+
+// D1: a schedule that its app no longer declares goes after a while, and old and new replicas that answer in turn lose no tick.
+func TestADeclaredScheduleGoesWithItsTrigger(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := hourly("")
+		n, s := startApp(t, a, engine.Options{ForgetAfter: 10 * time.Minute})
+		n.AddApp("http://127.0.0.1:3000")
+		a.mu.Lock()
+		a.manifest.Workflows[0].Triggers = []wire.Trigger{{Schedule: "30 * * * *"}}
+		a.manifest.Hash = "other"
+		a.mu.Unlock()
+		ids := func() int {
+			list, err := s.Schedules(context.Background(), store.ScheduleQuery{Env: engine.DefaultEnv, Limit: 10})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(list)
+		}
+		time.Sleep(time.Minute)
+		want(t, "at first", ids(), 2)
+		time.Sleep(15 * time.Minute)
+		want(t, "later", ids(), 1)
+	})
+}
+
+// A schedule may be made, changed, paused and removed at run time.
+func TestASchedulesLife(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startApp(t, a, engine.Options{})
+		ctx := context.Background()
+		r := engine.ScheduleRequest{Env: engine.DefaultEnv, ID: "user-1", Workflow: "w", Expression: "*/10 * * * *", Payload: jsontext.Value(`{"user":1}`)}
+		if _, err := n.PutSchedule(ctx, r); err != nil {
+			t.Fatal(err)
+		}
+		c := a.next(t, 11*time.Minute)
+		if !strings.Contains(string(c.Run.Payload), `"payload":{"user":1}`) {
+			t.Errorf("its run's payload is %s", c.Run.Payload)
+		}
+		c.end(t, wire.End{Type: wire.Completed})
+		if _, err := n.PauseSchedule(ctx, r.Env, r.ID, true); err != nil {
+			t.Fatal(err)
+		}
+		a.none(t, time.Hour)
+		if _, err := n.PauseSchedule(ctx, r.Env, r.ID, false); err != nil {
+			t.Fatal(err)
+		}
+		a.next(t, 11*time.Minute).end(t, wire.End{Type: wire.Completed})
+		want(t, "runs", len(allRuns(t, s)), 2)
+		r.Expression = "0 0 30 2 *"
+		if _, err := n.PutSchedule(ctx, r); !errors.Is(err, engine.ErrBadSchedule) {
+			t.Errorf("a schedule that never ticks: %v", err)
+		}
+		if err := n.DropSchedule(ctx, r.Env, r.ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.DropSchedule(ctx, r.Env, r.ID); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("dropped again: %v", err)
+		}
+		a.none(t, time.Hour)
+	})
+}
+
+// Promise 5: an event for later is stored at once, and emitted at its time, once.
+func TestAnEventForLaterIsEmittedThen(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w", Triggers: []wire.Trigger{{Event: "paid"}}})
+		s := memory.New()
+		n := startNode(t, s, a, engine.Options{})
+		n.know(t)
+		at := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
+		for range 2 {
+			n.emit(t, engine.NewEvent{Name: "paid", ID: "p1", Payload: jsontext.Value(`1`), At: at})
+		}
+		a.none(t, 30*time.Minute)
+		n.stop()
+		n = startNode(t, s, a, engine.Options{})
+		n.know(t)
+		a.next(t, time.Hour).end(t, wire.End{Type: wire.Completed})
+		if late := time.Since(at); late < 0 || late > 6*time.Second {
+			t.Errorf("W4: it came %v after its time", late)
+		}
+		a.none(t, time.Hour)
+		events, err := s.Events(t.Context(), store.EventQuery{Env: engine.DefaultEnv, Limit: 10})
+		if err != nil || len(events) != 1 {
+			t.Errorf("events: %+v, %v", events, err)
+		}
+	})
+}
+
+// E3: a trigger's filter decides on the payload; one that fails on it is no match.
+func TestATriggersFilterDecides(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w", Triggers: []wire.Trigger{{Event: "paid", If: "payload.total > 0"}, {Event: "paid", If: "payload.gift"}}})
+		n, s := startApp(t, a, engine.Options{})
+		for _, payload := range []string{`{"total":0}`, `{"total":3}`, `{"total":-1,"gift":true}`, `{"total":5,"gift":true}`, `{}`, `null`} {
+			n.emit(t, engine.NewEvent{Name: "paid", Payload: jsontext.Value(payload)})
+		}
+		want(t, "runs", len(allRuns(t, s)), 3)
+	})
+}
+
+// A filter that can't be used is reported when its app is registered, and starts nothing.
+func TestABrokenTriggerIsReported(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w", Triggers: []wire.Trigger{{Event: "paid", If: "payload.total >"}, {Schedule: "0 0 30 2 *"}}, CancelOn: []wire.Trigger{{Event: "paid", If: "'text'"}}})
+		n, s := startApp(t, a, engine.Options{})
+		n.emit(t, engine.NewEvent{Name: "paid", Payload: jsontext.Value(`{"total":3}`)})
+		want(t, "runs", len(allRuns(t, s)), 0)
+		problems := strings.Join(n.Apps(engine.DefaultEnv)[0].Problems, "\n")
+		for _, says := range []string{"the filter", "its schedule", "cancelOn"} {
+			if !strings.Contains(problems, says) {
+				t.Errorf("nothing is said of %s: %s", says, problems)
+			}
+		}
+	})
+}
+
+// cancelOn: an event ends the runs that were there before it, and no other.
+func TestCancelOnEndsARun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w", CancelOn: []wire.Trigger{{Event: "order.cancelled", If: "payload.id == 'o_1'"}}})
+		n, _ := startApp(t, a, engine.Options{})
+		n.emit(t, engine.NewEvent{Name: "order.cancelled", Payload: jsontext.Value(`{"id":"o_1"}`)})
+		id := n.start(t, "w").Run.ID
+		a.next(t, time.Second).suspend(t, "n", 0, sleep("long", 24*time.Hour))
+		n.emit(t, engine.NewEvent{Name: "order.cancelled", Payload: jsontext.Value(`{"id":"o_2"}`)})
+		time.Sleep(10 * time.Second)
+		want(t, "after another's event", n.run(t, id).Status, workflow.Waiting)
+		n.emit(t, engine.NewEvent{Name: "order.cancelled", Payload: jsontext.Value(`{"id":"o_1"}`)})
+		time.Sleep(time.Second)
+		want(t, "after its own", n.run(t, id).Status, workflow.Cancelled)
+	})
+}

@@ -1,0 +1,365 @@
+package engine
+
+import (
+	"encoding/json/jsontext"
+	"encoding/json/v2"
+	"errors"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/wire"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// The matcher's bounds.
+const (
+	matchNet    = 5 * time.Second // between looks at the store without a hint
+	matchPage   = 500             // events, or waits, read at once
+	matchCursor = "events matched"
+	cursorEvery = 1_000 // events after which the cursor is stored where nothing was matched: a restart goes through so many again
+)
+
+// hint wakes a loop; one that is not taken is not lost.
+type hint chan struct{}
+
+func newHint() hint { return make(hint, 1) }
+
+func (h hint) wake() {
+	select {
+	case h <- struct{}{}:
+	default:
+	}
+}
+
+// matcher brings waits and what they wait for together: events (E1), children, callbacks. Each is committed before it is looked at, so
+// that neither misses the other; what it does is guarded by the run's version and can be done twice. One goroutine runs it.
+type matcher struct {
+	e      *Engine
+	cursor int64 // events up to here have been matched with the waits that looked back before them
+	stored int64 // the cursor as the store has it
+}
+
+func (e *Engine) runMatching() {
+	m := &matcher{e: e}
+	net := time.NewTicker(matchNet)
+	defer net.Stop()
+	known := false
+	for {
+		if !known {
+			known = m.start()
+		}
+		if known {
+			m.pass()
+		}
+		select {
+		case <-e.ctx.Done():
+			return
+		case <-e.matching:
+		case <-net.C:
+		}
+	}
+}
+
+func (m *matcher) start() bool {
+	position, err := m.e.store.Position(m.e.ctx, matchCursor)
+	if err != nil {
+		m.failed("reading how far events are matched", err)
+		return false
+	}
+	m.cursor, m.stored = position, position
+	return true
+}
+
+func (m *matcher) failed(what string, err error) {
+	if err != nil && m.e.ctx.Err() == nil && !errors.Is(err, ErrStopping) {
+		m.e.log.Error(what, "error", err)
+	}
+}
+
+// pass does all that is to be done now.
+func (m *matcher) pass() {
+	m.failed("matching events", m.events())
+	m.failed("matching waits", m.unlooked())
+	m.failed("telling parents and children", m.kin())
+	m.failed("telling of callbacks", m.fulfilled())
+}
+
+// events matches what came after the cursor with the waits that are there.
+func (m *matcher) events() error {
+	for {
+		page, err := m.e.store.Events(m.e.ctx, store.EventQuery{Forward: true, After: m.cursor, Limit: matchPage})
+		if err != nil {
+			return err
+		}
+		matched := false
+		for i := range page {
+			any, err := m.event(&page[i])
+			if err != nil {
+				return err
+			}
+			m.cursor, matched = page[i].Position, matched || any
+		}
+		if m.cursor-m.stored >= cursorEvery || (matched && m.cursor > m.stored) {
+			if _, err := m.e.committer.commit(store.Change{store.Advance{Cursor: matchCursor, Position: m.cursor}}); err != nil {
+				return err
+			}
+			m.stored = m.cursor
+		}
+		if len(page) < matchPage {
+			return nil
+		}
+	}
+}
+
+// event gives an event to the earliest wait of each run that it fits (E2).
+func (m *matcher) event(ev *store.Event) (matched bool, err error) {
+	c := candidateOf(ev)
+	paths, err := m.e.store.MatchPaths(m.e.ctx, ev.Env, ev.Name)
+	if err != nil {
+		return false, err
+	}
+	q := store.WaitQuery{Set: store.WaitsForEvent, Env: ev.Env, Event: ev.Name, Position: ev.Position, Limit: matchPage}
+	for _, p := range paths {
+		if key, ok := c.key(p); ok {
+			q.Pairs = append(q.Pairs, [2]string{p, key})
+		}
+	}
+	given := map[string]bool{} // runs
+	for {
+		waits, err := m.e.store.Waits(m.e.ctx, q)
+		if err != nil {
+			return matched, err
+		}
+		for i := range waits {
+			w := &waits[i]
+			q.After = w.Order
+			if given[w.RunID] || !m.fits(w, c) {
+				continue
+			}
+			given[w.RunID], matched = true, true
+			if err := m.give(w, ev); err != nil {
+				return matched, err
+			}
+		}
+		if len(waits) < matchPage {
+			return matched, nil
+		}
+	}
+}
+
+// unlooked has new waits look back at the events that were matched before they came; later ones find them (E1, E2).
+func (m *matcher) unlooked() error {
+	after := int64(0)
+	for {
+		waits, err := m.e.store.Waits(m.e.ctx, store.WaitQuery{Set: store.WaitsUnlooked, After: after, Limit: matchPage})
+		if err != nil {
+			return err
+		}
+		for i := range waits {
+			after = waits[i].Order
+			if err := m.lookBack(&waits[i]); err != nil {
+				return err
+			}
+		}
+		if len(waits) < matchPage {
+			return nil
+		}
+	}
+}
+
+func (m *matcher) lookBack(w *store.Wait) error {
+	var first *store.Event
+	for _, name := range w.Event.Names {
+		ev, err := m.earliest(w, name)
+		if err != nil {
+			return err
+		}
+		if ev != nil && (first == nil || ev.Position < first.Position) {
+			first = ev
+		}
+	}
+	if first != nil {
+		return m.give(w, first)
+	}
+	_, err := m.e.committer.commit(store.Change{store.LookedBack{RunID: w.RunID, StepID: w.StepID}})
+	return err
+}
+
+// earliest is the first event of that name which fits a wait, among those that were matched before; nil if there is none.
+func (m *matcher) earliest(w *store.Wait, name string) (*store.Event, error) {
+	if m.cursor == 0 {
+		return nil, nil
+	}
+	q := store.EventQuery{Forward: true, Env: w.Env, Name: name, After: w.After, UpTo: m.cursor, UnusedBy: w.RunID, Limit: matchPage}
+	for {
+		page, err := m.e.store.Events(m.e.ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page {
+			q.After = page[i].Position
+			if c := candidateOf(&page[i]); m.matches(w, c) && m.fits(w, c) {
+				return &page[i], nil
+			}
+		}
+		if len(page) < matchPage {
+			return nil, nil
+		}
+	}
+}
+
+// matches tells whether an event holds what a wait's match asks for.
+func (m *matcher) matches(w *store.Wait, c *candidate) bool {
+	if w.Event.Paths == "" {
+		return true
+	}
+	key, ok := c.key(w.Event.Paths)
+	return ok && key == w.Event.Key
+}
+
+// fits tells whether an event passes a wait's filter. A filter's error is no match (E3).
+func (m *matcher) fits(w *store.Wait, c *candidate) bool {
+	if w.Event.If == "" {
+		return true
+	}
+	ok, err := m.e.filters.match(w.Event.If, c)
+	if err != nil {
+		m.e.log.Info("a wait's filter failed on an event: no match", "run", w.RunID, "step", w.Name, "event", c.Name, "eventId", c.ID, "error", err)
+	}
+	return ok
+}
+
+// give ends a wait with an event, which its run has used then (W7).
+func (m *matcher) give(w *store.Wait, ev *store.Event) error {
+	if w.Kind == workflow.KindCancel {
+		return m.cancel(w)
+	}
+	output, err := wire.Encode(wire.Event{ID: ev.ID, Event: ev.Name, Payload: ev.Payload, CreatedAt: wire.At(ev.CreatedAt)})
+	if err != nil {
+		return err
+	}
+	return m.e.tell(m.e.ctx, w.RunID, func(open []store.Wait) ([]workflow.Step, []store.Op) {
+		for _, o := range open {
+			if o.StepID == w.StepID {
+				return []workflow.Step{o.With(output, m.e.now())}, []store.Op{store.UseEvent{RunID: w.RunID, Position: ev.Position}}
+			}
+		}
+		return nil, nil
+	})
+}
+
+// cancel ends a run whose workflow's cancelOn has come true.
+func (m *matcher) cancel(w *store.Wait) error {
+	_, err := m.e.apply(m.e.ctx, w.RunID, func(workflow.Run, store.History) (workflow.Input, error) { return workflow.Cancel{}, nil })
+	if err != nil || w.Looked {
+		return err
+	}
+	_, err = m.e.committer.commit(store.Change{store.LookedBack{RunID: w.RunID, StepID: w.StepID}})
+	return err
+}
+
+// kin tells parents of children that have ended, and children of parents that have.
+func (m *matcher) kin() error {
+	after := int64(0)
+	for {
+		waits, err := m.e.store.Waits(m.e.ctx, store.WaitQuery{Set: store.WaitsOfKin, After: after, Limit: matchPage})
+		if err != nil {
+			return err
+		}
+		ended := map[string]map[workflow.StepID]store.RunRecord{} // by parent: what its invokes have come to
+		var parents []string
+		for _, w := range waits {
+			after = w.Order
+			child, err := m.e.store.Record(m.e.ctx, w.Env, w.Child)
+			if err != nil && !errors.Is(err, store.ErrNotFound) {
+				return err
+			}
+			parent, _, err := m.e.store.Load(m.e.ctx, w.RunID)
+			if err != nil {
+				return err
+			}
+			if w.Orphan || parent.Status.Final() {
+				if err := m.orphan(&w, &child); err != nil {
+					return err
+				}
+				continue
+			}
+			if ended[w.RunID] == nil {
+				ended[w.RunID] = map[workflow.StepID]store.RunRecord{}
+				parents = append(parents, w.RunID)
+			}
+			ended[w.RunID][w.StepID] = child
+		}
+		for _, parent := range parents {
+			if err := m.returned(parent, ended[parent]); err != nil {
+				return err
+			}
+		}
+		if len(waits) < matchPage {
+			return nil
+		}
+	}
+}
+
+// orphan cancels a child that nobody waits for any more, and forgets it once it has ended.
+func (m *matcher) orphan(w *store.Wait, child *store.RunRecord) error {
+	if child.ID == "" || child.Status.Final() {
+		_, err := m.e.committer.commit(store.Change{store.CloseWait{RunID: w.RunID, StepID: w.StepID}})
+		return err
+	}
+	_, err := m.e.apply(m.e.ctx, child.ID, func(workflow.Run, store.History) (workflow.Input, error) { return workflow.Cancel{}, nil })
+	return err
+}
+
+// returned tells a parent of children that have ended, all at once.
+func (m *matcher) returned(parent string, children map[workflow.StepID]store.RunRecord) error {
+	return m.e.tell(m.e.ctx, parent, func(open []store.Wait) (steps []workflow.Step, beside []store.Op) {
+		for _, w := range open {
+			if child, ok := children[w.StepID]; ok && w.Child == child.ID {
+				steps = append(steps, w.Returned(child.Run, child.Output, child.Error, m.e.now()))
+			}
+		}
+		return steps, nil
+	})
+}
+
+// fulfilled tells runs of callbacks that were posted to.
+func (m *matcher) fulfilled() error {
+	after := int64(0)
+	for {
+		waits, err := m.e.store.Waits(m.e.ctx, store.WaitQuery{Set: store.WaitsFulfilled, After: after, Limit: matchPage})
+		if err != nil {
+			return err
+		}
+		for _, w := range waits {
+			after = w.Order
+			if err := m.posted(&w); err != nil {
+				return err
+			}
+		}
+		if len(waits) < matchPage {
+			return nil
+		}
+	}
+}
+
+func (m *matcher) posted(w *store.Wait) error {
+	callback, err := m.e.store.Callback(m.e.ctx, store.CallbackQuery{RunID: w.RunID, StepID: workflow.StepID{Name: w.Name, Number: w.Of}})
+	if err != nil {
+		return err
+	}
+	output, err := json.Marshal(struct {
+		Payload jsontext.Value `json:"payload,omitzero"`
+	}{callback.Payload})
+	if err != nil {
+		return err
+	}
+	return m.e.tell(m.e.ctx, w.RunID, func(open []store.Wait) ([]workflow.Step, []store.Op) {
+		for _, o := range open {
+			if o.StepID == w.StepID {
+				return []workflow.Step{o.With(output, m.e.now())}, nil
+			}
+		}
+		return nil, nil
+	})
+}

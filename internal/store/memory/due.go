@@ -1,0 +1,94 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/store"
+)
+
+// checkDue checks the ops of schedules and of events that are due later.
+func (s *Store) checkDue(op store.Op) error {
+	switch op := op.(type) {
+	case store.PutSchedule:
+		if standing := s.schedules[[2]string{op.Schedule.Env, op.Schedule.ID}]; standing.Version != op.Schedule.Version-1 {
+			return fmt.Errorf("schedule %s is at version %d, not %d: %w", op.Schedule.ID, standing.Version, op.Schedule.Version-1, store.ErrStale)
+		}
+	case store.DropLater:
+		if _, known := s.later[eventID{op.Env, op.Name, op.ID}]; !known {
+			return fmt.Errorf("event %s is gone: %w", op.ID, store.ErrStale)
+		}
+	}
+	return nil
+}
+
+func (s *Store) writeDue(op store.Op) {
+	switch op := op.(type) {
+	case store.PutSchedule:
+		s.schedules[[2]string{op.Schedule.Env, op.Schedule.ID}] = op.Schedule
+	case store.DropSchedule:
+		delete(s.schedules, [2]string{op.Env, op.ID})
+	case store.PutLater:
+		id := eventID{op.Event.Env, op.Event.Name, op.Event.ID}
+		if _, known := s.later[id]; !known {
+			s.later[id] = op.Event
+		}
+	case store.DropLater:
+		delete(s.later, eventID{op.Env, op.Name, op.ID})
+	}
+}
+
+func due(sc store.Schedule) bool { return !sc.Paused && !sc.NextAt.IsZero() }
+
+// Schedules implements store.Reader.
+func (s *Store) Schedules(_ context.Context, q store.ScheduleQuery) ([]store.Schedule, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []store.Schedule
+	for _, sc := range s.schedules {
+		if (q.Env == "" || sc.Env == q.Env) && (q.ID == "" || sc.ID == q.ID) && (q.App == "" || sc.App == q.App) && sc.ID > q.After &&
+			(q.DueBy.IsZero() || (due(sc) && !sc.NextAt.After(q.DueBy))) {
+			out = append(out, sc)
+		}
+	}
+	slices.SortFunc(out, func(a, b store.Schedule) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Env, b.Env)) })
+	return out[:min(q.Limit, len(out))], nil
+}
+
+// LaterEvents implements store.Reader.
+func (s *Store) LaterEvents(_ context.Context, now time.Time, limit int) ([]store.LaterEvent, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []store.LaterEvent
+	for _, e := range s.later {
+		if !e.DueAt.After(now) {
+			out = append(out, e)
+		}
+	}
+	slices.SortFunc(out, func(a, b store.LaterEvent) int { return cmp.Or(a.DueAt.Compare(b.DueAt), cmp.Compare(a.ID, b.ID)) })
+	return out[:min(limit, len(out))], nil
+}
+
+// NextDue implements store.Reader.
+func (s *Store) NextDue(context.Context) (time.Time, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var next time.Time
+	earlier := func(at time.Time) {
+		if next.IsZero() || at.Before(next) {
+			next = at
+		}
+	}
+	for _, sc := range s.schedules {
+		if due(sc) {
+			earlier(sc.NextAt)
+		}
+	}
+	for _, e := range s.later {
+		earlier(e.DueAt)
+	}
+	return next, nil
+}

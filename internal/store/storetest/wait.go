@@ -1,0 +1,233 @@
+package storetest
+
+import (
+	"context"
+	"encoding/json/jsontext"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+func waits(t testing.TB, s store.Store, q store.WaitQuery) []store.Wait {
+	t.Helper()
+	list, err := s.Waits(context.Background(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func names(list []store.Wait) string {
+	text := ""
+	for _, w := range list {
+		text += fmt.Sprintf("%s/%s ", w.RunID, w.Name)
+	}
+	return text
+}
+
+// opening registers waits of a run whose call goes on.
+func opening(t testing.TB, run workflow.Run, list ...workflow.Wait) store.UpdateRun {
+	t.Helper()
+	d := apply(t, run, workflow.Opened{CallID: run.Call.ID, Waits: list})
+	u := store.UpdateRun{Run: d.Run}
+	for _, w := range d.Open {
+		u.Open = append(u.Open, store.OpenWait{Wait: w})
+	}
+	return u
+}
+
+func sleeping(name string) workflow.Wait {
+	return workflow.Wait{StepID: workflow.StepID{Name: name, Number: 1}, Kind: workflow.KindSleep, DueAt: T0.Add(time.Hour)}
+}
+
+// H3: registered again, a wait is the one that came first; its entry, or its run's end, closes it.
+func waitsOpenOnce(t *testing.T, s store.Store) {
+	run := begun(t, s, 1)
+	res := must(t, s, opening(t, run, sleeping("a"), sleeping("b")))
+	equal(t, res.Opened, []bool{true, true})
+	later := sleeping("a")
+	later.DueAt = T0.Add(2 * time.Hour)
+	res = must(t, s, opening(t, load(t, s, run.ID), later, sleeping("c")))
+	equal(t, res.Opened, []bool{false, true})
+	open := waits(t, s, store.WaitQuery{Set: store.WaitsOfRun, RunID: run.ID})
+	equal(t, names(open), "run_0001/a run_0001/b run_0001/c ")
+	equal(t, open[0].DueAt, T0.Add(time.Hour))
+	news := apply(t, load(t, s, run.ID), workflow.News{Steps: []workflow.Step{open[0].Over(T0)}})
+	must(t, s, store.UpdateRun{Run: news.Run, Append: news.Append})
+	equal(t, names(waits(t, s, store.WaitQuery{Set: store.WaitsOfRun, RunID: run.ID})), "run_0001/b run_0001/c ")
+	res = must(t, s, opening(t, load(t, s, run.ID), sleeping("a")))
+	equal(t, res.Opened, []bool{false})
+	cancelled := apply(t, apply(t, load(t, s, run.ID), workflow.Cancel{}).Run, workflow.Cut{CallID: run.Call.ID})
+	cancelled.Run.Version--
+	must(t, s, store.UpdateRun{Run: cancelled.Run})
+	equal(t, len(waits(t, s, store.WaitQuery{Set: store.WaitsOfRun, RunID: run.ID})), 0)
+}
+
+// E2, E3, W7: an event finds the waits that it may end, as far as they look back, by what they match, and not for a run that has used it.
+func eventsFindTheirWaits(t *testing.T, s store.Store) {
+	event := func(id string) store.Event { return store.Event{Env: "default", Name: "paid", ID: id, CreatedAt: T0} }
+	must(t, s, store.InsertEvent{Event: event("before")})
+	run := begun(t, s, 1)
+	must(t, s, store.InsertEvent{Event: event("after")})
+	wait := func(name, key string, sinceRun bool) workflow.Wait {
+		w := workflow.Wait{StepID: workflow.StepID{Name: name, Number: 1}, Kind: workflow.KindEvent, Event: &workflow.EventWait{Names: []string{"paid", "other"}, SinceRun: sinceRun}}
+		if key != "" {
+			w.Event.Paths, w.Event.Key = "payload.id", key
+		}
+		return w
+	}
+	must(t, s, opening(t, run, wait("any", "", true), wait("one", "k1", true), wait("late", "", false)))
+	equal(t, names(waits(t, s, store.WaitQuery{Set: store.WaitsUnlooked})), "run_0001/any run_0001/one run_0001/late ")
+	paths, err := s.MatchPaths(context.Background(), "default", "paid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, paths, []string{"payload.id"})
+	for _, name := range []string{"any", "one", "late"} {
+		must(t, s, store.LookedBack{RunID: run.ID, StepID: workflow.StepID{Name: name, Number: 1}})
+	}
+	query := func(position int64, key string) string {
+		return names(waits(t, s, store.WaitQuery{Set: store.WaitsForEvent, Env: "default", Event: "paid", Position: position, Pairs: [][2]string{{"payload.id", key}}}))
+	}
+	equal(t, query(1, "k1"), "") // the run was not there yet
+	equal(t, query(2, "k1"), "run_0001/any run_0001/one ")
+	equal(t, query(2, "k2"), "run_0001/any ")
+	equal(t, query(3, "k1"), "run_0001/any run_0001/one run_0001/late ")
+	must(t, s, store.UseEvent{RunID: run.ID, Position: 2})
+	refused(t, s, store.ErrStale, store.UseEvent{RunID: run.ID, Position: 2})
+	equal(t, query(2, "k1"), "")
+	unused, err := s.Events(context.Background(), store.EventQuery{Env: "default", Name: "paid", Forward: true, UnusedBy: run.ID, Limit: 10})
+	if err != nil || len(unused) != 1 || unused[0].ID != "before" {
+		t.Fatalf("%+v, %v", unused, err)
+	}
+}
+
+func childrenFindTheirParents(t *testing.T, s store.Store) {
+	parent := begun(t, s, 1)
+	child := NewRun(2)
+	child.Parent = parent.ID
+	u := opening(t, parent, workflow.Wait{StepID: workflow.StepID{Name: "child", Number: 1}, Kind: workflow.KindInvoke, Child: child.ID})
+	u.Open[0].Start = &store.InsertRun{Run: child, Payload: jsontext.Value(`7`)}
+	must(t, s, u)
+	equal(t, load(t, s, child.ID).Parent, parent.ID)
+	kin := store.WaitQuery{Set: store.WaitsOfKin}
+	equal(t, names(waits(t, s, kin)), "") // both live
+	over := apply(t, load(t, s, parent.ID), workflow.News{Steps: []workflow.Step{waits(t, s, store.WaitQuery{Set: store.WaitsOfRun, RunID: parent.ID})[0].Over(T0)}})
+	must(t, s, store.UpdateRun{Run: over.Run, Append: over.Append})
+	left := waits(t, s, kin)
+	if len(left) != 1 || !left[0].Orphan {
+		t.Fatalf("an invoke that timed out leaves %+v", left)
+	}
+	must(t, s, store.CloseWait{RunID: parent.ID, StepID: left[0].StepID})
+	must(t, s, store.CloseWait{RunID: parent.ID, StepID: left[0].StepID})
+	equal(t, names(waits(t, s, kin)), "")
+}
+
+func callbacksAreAnsweredOnce(t *testing.T, s store.Store) {
+	run := begun(t, s, 1)
+	id := workflow.StepID{Name: "approval", Number: 1}
+	callback := store.Callback{TokenHash: "h1", Env: "default", RunID: run.ID, StepID: id, DueAt: T0.Add(time.Hour)}
+	must(t, s, store.InsertCallback{Callback: callback})
+	again := callback
+	again.TokenHash = "h2"
+	refused(t, s, store.ErrExists, store.InsertCallback{Callback: again})
+	must(t, s, opening(t, run, workflow.Wait{StepID: workflow.StepID{Name: "approval", Number: 2}, Kind: workflow.KindCallback, Of: 1}))
+	fulfilled := store.WaitQuery{Set: store.WaitsFulfilled}
+	equal(t, names(waits(t, s, fulfilled)), "")
+	refused(t, s, store.ErrNotFound, store.EndCallback{TokenHash: "h2", Now: T0})
+	refused(t, s, store.ErrStale, store.EndCallback{TokenHash: "h1", Now: T0.Add(time.Hour)})
+	must(t, s, store.EndCallback{TokenHash: "h1", Payload: jsontext.Value(`"yes"`), Now: T0})
+	refused(t, s, store.ErrStale, store.EndCallback{TokenHash: "h1", Now: T0})
+	equal(t, names(waits(t, s, fulfilled)), "run_0001/approval ")
+	got, err := s.Callback(context.Background(), store.CallbackQuery{RunID: run.ID, StepID: id})
+	if err != nil || string(got.Payload) != `"yes"` {
+		t.Fatalf("%+v, %v", got, err)
+	}
+}
+
+// D2: one writer of a version, so that a tick has one run.
+func schedulesAndLaterEventsAreDue(t *testing.T, s store.Store) {
+	ctx := context.Background()
+	sc := store.Schedule{Env: "default", ID: "s1", App: "shop", Workflow: "w", Expression: "* * * * *", Version: 1, Cursor: T0, NextAt: T0.Add(time.Minute), CreatedAt: T0}
+	must(t, s, store.PutSchedule{Schedule: sc})
+	refused(t, s, store.ErrStale, store.PutSchedule{Schedule: sc})
+	later := store.LaterEvent{Env: "default", ID: "e1", Name: "paid", Payload: jsontext.Value(`1`), DueAt: T0.Add(time.Second)}
+	must(t, s, store.PutLater{Event: later})
+	other := later
+	other.Payload = jsontext.Value(`2`)
+	must(t, s, store.PutLater{Event: other})
+	next, err := s.NextDue(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, next, T0.Add(time.Second))
+	events, err := s.LaterEvents(ctx, T0.Add(time.Second), 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, events, []store.LaterEvent{later})
+	must(t, s, store.DropLater{Env: "default", Name: "paid", ID: "e1"})
+	refused(t, s, store.ErrStale, store.DropLater{Env: "default", Name: "paid", ID: "e1"})
+	due := func(at time.Time) int {
+		list, err := s.Schedules(ctx, store.ScheduleQuery{DueBy: at, Limit: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	equal(t, []int{due(T0), due(T0.Add(time.Minute))}, []int{0, 1})
+	sc.Version, sc.Paused = 2, true
+	must(t, s, store.PutSchedule{Schedule: sc})
+	equal(t, due(T0.Add(time.Minute)), 0)
+	must(t, s, store.DropSchedule{Env: "default", ID: "s1"})
+	must(t, s, store.DropSchedule{Env: "default", ID: "s1"})
+}
+
+func cursorsNeverGoBack(t *testing.T, s store.Store) {
+	position := func() int64 {
+		n, err := s.Position(context.Background(), "match")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	equal(t, position(), int64(0))
+	must(t, s, store.Advance{Cursor: "match", Position: 7})
+	must(t, s, store.Advance{Cursor: "match", Position: 3})
+	equal(t, position(), int64(7))
+}
+
+// S4, S5: a start knows of the attempts before it, also when it comes twice; at most once means once.
+func startsAreKnownAgain(t *testing.T, s store.Store) {
+	run := begun(t, s, 1)
+	start := store.Start{StepID: workflow.StepID{Name: "a", Number: 1}, Attempt: 1, StartedAt: T0}
+	save := func(callID string, st store.Start) store.StartResult {
+		return must(t, s, store.SaveSteps{RunID: run.ID, CallID: callID, Nonce: "n" + callID, Starts: []store.Start{st}}).Starts[0]
+	}
+	equal(t, []bool{save("call_1", start).Again, save("call_1", start).Again}, []bool{false, false})
+	cut := apply(t, load(t, s, run.ID), workflow.Cut{CallID: "call_1"})
+	must(t, s, store.UpdateRun{Run: cut.Run, CutCall: "call_1"})
+	next := apply(t, load(t, s, run.ID), workflow.Begin{CallID: "call_2", Token: "t"})
+	must(t, s, store.UpdateRun{Run: next.Run})
+	equal(t, []bool{save("call_2", start).Again, save("call_2", start).Again}, []bool{true, true})
+	once := start
+	once.Interrupted = new(workflow.Interrupted(start.StepID, T0))
+	equal(t, save("call_2", once).Entry, int64(1))
+	equal(t, save("call_2", start).Entry, int64(1))
+	equal(t, entries(t, s, run.ID, 0)[0].Status, workflow.StepFailed)
+}
+
+// W8, K5: a claim has one owner, and passes on from that one alone.
+func claimsPassOn(t *testing.T, s store.Store) {
+	key := store.Key{Env: "default", Kind: store.KeyClaim, Scope: "s", Key: "k", Owner: "run_1"}
+	must(t, s, store.TakeKey{Key: key, Now: T0})
+	passed := key
+	passed.Owner = "run_2"
+	refused(t, s, store.ErrStale, store.PassKey{Key: passed, From: "run_3"})
+	must(t, s, store.PassKey{Key: passed, From: "run_1"})
+	res := must(t, s, store.TakeKey{Key: key, Now: T0})
+	equal(t, res.Keys[0].Key.Owner, "run_2")
+}

@@ -1,0 +1,28 @@
+import { bytesOf } from '../core/text.js';
+import { NonRetriableError } from '../errors.js';
+import type { Definition } from './definition.js';
+
+/** Keys of runs and claims have up to 512 bytes of UTF-8. */
+const KEY_BYTES_MAX = 512;
+
+/** A key that can be claimed, or a TypeError that says what is wrong with it. */
+export function checkKey(key: unknown, what: string): string {
+  if (typeof key !== 'string' || key === '')
+    throw new TypeError(`${what} is no text: give one that is not empty`);
+  const bytes = bytesOf(key);
+  if (bytes <= KEY_BYTES_MAX) return key;
+  throw new TypeError(`${what} has ${bytes} bytes: give one of at most ${KEY_BYTES_MAX}, such as a hash`);
+}
+
+/** The key that a workflow's `once` makes of the payload (K4); undefined without it. */
+export function onceKey({ name, once }: Definition, payload: unknown): string | undefined {
+  if (once === undefined) return undefined;
+  try {
+    return checkKey(once(payload), `the key that 'once' of workflow '${name}' gave`);
+  } catch (cause) {
+    const why = cause instanceof Error ? cause.message : String(cause);
+    throw new NonRetriableError(`'once' of workflow '${name}' gave no key for this payload: ${why}`, {
+      cause,
+    });
+  }
+}
