@@ -167,18 +167,21 @@ func treeOf(t wire.Tree) workflow.Tree {
 
 // fireWaits tells a run of its waits whose time has come.
 func (e *Engine) fireWaits(runID string) error {
-	return e.tell(e.ctx, runID, func(open []store.Wait) (steps []workflow.Step, beside []store.Op) {
+	orphans := false
+	err := e.tell(e.ctx, runID, func(open []store.Wait) (steps []workflow.Step, beside []store.Op) {
 		now := e.now()
 		for _, w := range open {
 			if !w.DueAt.IsZero() && !w.DueAt.After(now) {
 				steps = append(steps, w.Over(now))
-				if w.Kind == workflow.KindInvoke {
-					e.matching.wake() // its child is to be cancelled
-				}
+				orphans = orphans || w.Kind == workflow.KindInvoke
 			}
 		}
 		return steps, nil
 	})
+	if orphans {
+		e.matching.wake() // the children that nobody waits for any more are to be cancelled
+	}
+	return err
 }
 
 // suspension completes the input of an end that suspends: what it opens, and for what the run waits.
