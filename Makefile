@@ -27,9 +27,9 @@ GO_TEST := go test $(RACE) -timeout 10m
 GO_TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
 
 # What there is. A stage whose folder is absent says so and passes.
-MODULES      := . $(patsubst %/go.mod,%,$(wildcard sdk/go/go.mod internal/sim/go.mod e2e/go.mod bench/go.mod examples/*/go.mod examples/*/*/go.mod))
-GO_EXAMPLES  := $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod examples/*/*/go.mod))
-NPM_EXAMPLES := $(patsubst %/package.json,%,$(wildcard examples/*/package.json examples/*/*/package.json))
+MODULES      := . $(patsubst %/go.mod,%,$(wildcard sdk/go/go.mod internal/sim/go.mod e2e/go.mod bench/go.mod examples/go.mod examples/*/go.mod examples/*/*/go.mod))
+GO_EXAMPLES  := $(patsubst %/go.mod,%,$(wildcard examples/go.mod examples/*/go.mod examples/*/*/go.mod))
+NPM_EXAMPLES := $(patsubst %/package.json,%,$(wildcard examples/package.json examples/*/package.json examples/*/*/package.json))
 TYPESCRIPT   := $(patsubst %/package.json,%,$(wildcard sdk/typescript/package.json))
 
 stage   = @printf '\n== %s\n' '$(1)'
@@ -135,7 +135,7 @@ test-sim sim:
 endif
 
 ifneq ($(wildcard e2e/go.mod),)
-test-e2e: build $(addsuffix /$(INSTALLED),$(TYPESCRIPT)) ## the built binary and real apps, killed at random moments
+test-e2e: build $(addsuffix /$(INSTALLED),$(TYPESCRIPT) $(wildcard examples)) ## the built binary and real apps, killed at random moments; the examples
 	$(call stage,end to end)
 	@cd sdk/typescript && npm run --silent build
 	@cd e2e && $(GO_TEST) ./...

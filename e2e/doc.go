@@ -7,6 +7,8 @@
 //
 // E2E_SERVER_KILLS and E2E_APP_KILLS ask for more kills than the short form has, E2E_SEED for the kills of an earlier run.
 //
+// The examples of the folder examples are played as they stand, in both languages (examples_test.go).
+//
 // All of it at once is chaos (anytime_test.go): the server and both apps are killed and frozen, each by itself, while clients do all that
 // clients do. What they were answered is checked as one history (package history). make chaos is its long form.
 //

@@ -3,9 +3,13 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -25,6 +29,7 @@ import (
 const (
 	apiKey     = "canary-api-key-0123456789abcdefghij"
 	signingKey = "canary-signing-key-0123456789abcdefgh"
+	hookSecret = "canary-hook-secret-0123456789abcdefgh"
 )
 
 // noSleep is for processes with the race detector, which else stay for a second at their end.
@@ -41,12 +46,12 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			app := httptest.NewServer(apptest.New("shop", workflows()...))
 			env.Defer(app.Close)
-			arguments := []string{"dev", "--memory"}
+			arguments := []string{"dev", "--memory", "--hook", "github=github,dedupe"}
 			env.Setenv("GORACE", noSleep)
 			env.Setenv("API_KEY", apiKey)
 			env.Setenv("SIGNING_KEY", signingKey)
 			env.Setenv("APP", app.URL)
-			var environ []string
+			environ := []string{"NELKAP_HOOK_GITHUB_SECRET=" + hookSecret}
 			if strings.Contains(env.WorkDir, "script-serve") {
 				arguments = []string{"serve", "--memory"}
 				environ = []string{"NELKAP_SIGNING_KEY=" + signingKey, "NELKAP_API_KEY=" + apiKey}
@@ -59,7 +64,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("NELKAP_URL", url)
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "capture": capture},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "capture": capture, "deliver": deliver},
 	})
 }
 
@@ -76,6 +81,27 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	if got != want {
 		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// deliver sends GitHub's webhook, signed with a secret (good or bad): deliver good|bad ID BODY
+func deliver(ts *testscript.TestScript, _ bool, args []string) {
+	secret := hookSecret
+	if args[0] == "bad" {
+		secret = "another"
+	}
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte(args[2]))
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodPost, ts.Getenv("NELKAP_URL")+"/hooks/github", strings.NewReader(args[2]))
+	ts.Check(err)
+	request.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
+	request.Header.Set("X-GitHub-Event", "issues")
+	request.Header.Set("X-GitHub-Delivery", args[1])
+	response, err := http.DefaultClient.Do(request)
+	ts.Check(err)
+	defer response.Body.Close()
+	if isGood := response.StatusCode == http.StatusOK; isGood != (args[0] == "good") {
+		ts.Fatalf("answered %s", response.Status)
 	}
 }
 
@@ -129,6 +155,7 @@ func workflows() []apptest.Workflow {
 	hour := time.Hour.Milliseconds()
 	return []apptest.Workflow{
 		apptest.On("echo", func(_ context.Context, c *apptest.Call) wire.End { return apptest.Completed(c.Run.Payload) }, "order.paid"),
+		apptest.On("triage", func(_ context.Context, c *apptest.Call) wire.End { return apptest.Completed(nil) }, "github.issues.opened", "webhook.github"),
 		apptest.On("fail", func(context.Context, *apptest.Call) wire.End { return apptest.Failed("TypeError", "no\x1b[2J such") }),
 		apptest.On("later", func(context.Context, *apptest.Call) wire.End {
 			return wire.End{Type: wire.Failed, Error: &wire.Error{Name: "Error", Message: "later"}, Retriable: true, Retries: 4, RetryAfterMs: &hour}

@@ -117,7 +117,7 @@ func serveStore(ctx context.Context, settings *config.Server, s store.Store, sio
 	defer caller.Close()
 	options := engine.Options{
 		URL: settings.URL, Lease: settings.Lease, Stall: settings.Stall, Concurrency: settings.Concurrency,
-		ForgetAfter: forgetAfter, Logger: sio.log,
+		ForgetAfter: forgetAfter, DeliveriesFor: settings.DeliveriesFor, DeliveriesMax: settings.DeliveriesMax, Logger: sio.log,
 	}
 	if settings.Dev {
 		options.DescribeEvery, options.AppPauseMax, options.ForgetAfter = devDescribeEvery, devAppPauseMax, 0
@@ -126,7 +126,7 @@ func serveStore(ctx context.Context, settings *config.Server, s store.Store, sio
 	for _, address := range settings.Apps {
 		e.AddApp(address)
 	}
-	handler := httpapi.New(httpapi.Options{Engine: e, Reader: s, Keys: settings.Keys, Dev: settings.Dev, Version: version, Logger: sio.log})
+	handler := httpapi.New(httpapi.Options{Engine: e, Reader: s, Keys: settings.Keys, Hooks: settings.Hooks, Dev: settings.Dev, Version: version, Logger: sio.log})
 	n := &node{engine: e, server: httpapi.Server(handler, sio.log), listener: listener, log: sio.log}
 	n.ready = func(ctx context.Context) {
 		if !settings.Dev {

@@ -99,6 +99,37 @@ type EmittedEvent struct {
 	Event
 	Created        bool `json:"created" doc:"false: the id had this event already"`
 	PayloadDiffers bool `json:"payloadDiffers,omitzero" doc:"true: it was emitted with another payload"`
+	// DeliveryID is of a configured hook's event.
+	DeliveryID string `json:"deliveryId,omitempty" doc:"dlv_…, the delivery that emitted it, where its hook is configured"`
+}
+
+// Delivery is a request to a configured hook.
+type Delivery struct {
+	ID           string           `json:"id" doc:"dlv_…"`
+	Hook         string           `json:"hook" doc:"its name"`
+	Provider     string           `json:"provider"`
+	Status       string           `json:"status" enum:"verified,duplicate,rejected,unverified" doc:"verified: it emitted its events; duplicate: one with its id had before; rejected: it emitted nothing; unverified: a rejected one that was redelivered all the same"`
+	Reason       *string          `json:"reason" doc:"why it was rejected"`
+	ProviderID   *string          `json:"providerId" doc:"the id that its sender gave it; the same when it is sent again"`
+	RedeliveryOf *string          `json:"redeliveryOf" doc:"the delivery that it is a redelivery of"`
+	Events       []DeliveryEvent  `json:"events" doc:"what it emitted; a duplicate's are those of the first"`
+	ReceivedAt   *Time            `json:"receivedAt"`
+	Request      *DeliveryRequest `json:"request" doc:"what was sent; null in lists"`
+}
+
+// DeliveryEvent is an event that a delivery emitted.
+type DeliveryEvent struct {
+	ID    string `json:"id"`
+	Event string `json:"event" doc:"its name"`
+	Runs  int    `json:"runs" doc:"how many runs it started"`
+}
+
+// DeliveryRequest is a delivery's request as it came, without the headers that bear secrets.
+type DeliveryRequest struct {
+	Method  string            `json:"method"`
+	Query   map[string]string `json:"query"`
+	Headers map[string]string `json:"headers"`
+	Body    []byte            `json:"body" doc:"the raw bytes, in base64"`
 }
 
 // App is an app, or an address at which one is expected.

@@ -20,9 +20,9 @@ var (
 
 // compiled are the languages of programs on pages, each with the places whose programs a test compiles or runs.
 var compiled = map[string][]string{
-	"go": {"README.md", "sdk/go/README.md", "docs/"},        // e2e/readme_test.go, sdk/go/type_test.go
-	"ts": {"sdk/typescript/README.md", "docs/"},             // sdk/typescript/test/pages.test.ts
-	"js": {"README.md"}, "mjs": nil, "tsx": nil, "jsx": nil, // e2e/readme_test.go
+	"go": {"README.md", "sdk/go/README.md", "docs/", "examples/"}, // e2e/readme_test.go, sdk/go/type_test.go, e2e/examples_test.go
+	"ts": {"sdk/typescript/README.md", "docs/", "examples/"},      // sdk/typescript/test/pages.test.ts, e2e/examples_test.go
+	"js": {"README.md"}, "mjs": nil, "tsx": nil, "jsx": nil,       // e2e/readme_test.go
 }
 
 // pages are what people read, each by its path from the repository's root.

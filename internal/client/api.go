@@ -213,6 +213,40 @@ func (c *Client) DeleteSchedule(ctx context.Context, scheduleID string) error {
 	return c.ask(ctx, request{method: http.MethodDelete, path: schedulePath(scheduleID)}, nil)
 }
 
+// DeliveryQuery selects deliveries. Empty fields select all.
+type DeliveryQuery struct {
+	Page
+	Hook, Status string
+}
+
+// Deliveries lists deliveries to configured hooks, newest first, without what was sent.
+func (c *Client) Deliveries(ctx context.Context, q DeliveryQuery) (apitype.List[apitype.Delivery], error) {
+	query := q.query()
+	set(query, "hook", q.Hook)
+	set(query, "status", q.Status)
+	var out apitype.List[apitype.Delivery]
+	err := c.ask(ctx, request{method: http.MethodGet, path: "/v1/deliveries", query: query}, &out)
+	return out, err
+}
+
+// Delivery reads a delivery with what was sent.
+func (c *Client) Delivery(ctx context.Context, deliveryID string) (apitype.Delivery, error) {
+	var out apitype.Delivery
+	err := c.ask(ctx, request{method: http.MethodGet, path: "/v1/deliveries/" + url.PathEscape(deliveryID)}, &out)
+	return out, err
+}
+
+// Redeliver emits a delivery's events again, as new ones; unverified: also those of a rejected one. It is durable on return.
+func (c *Client) Redeliver(ctx context.Context, deliveryID string, unverified bool) (apitype.Delivery, error) {
+	body := struct {
+		ID         string `json:"id"`
+		Unverified bool   `json:"unverified,omitempty"`
+	}{id.New(id.Delivery), unverified}
+	var out apitype.Delivery
+	err := c.ask(ctx, request{method: http.MethodPost, path: "/v1/deliveries/" + url.PathEscape(deliveryID) + "/redeliver", body: body}, &out)
+	return out, err
+}
+
 // Apps lists apps, and the addresses at which one is expected.
 func (c *Client) Apps(ctx context.Context) (apitype.List[apitype.App], error) {
 	var out apitype.List[apitype.App]

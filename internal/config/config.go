@@ -36,6 +36,12 @@ const (
 	stallMin       = time.Minute
 	ConcurrencyStd = 100
 	concurrencyMax = 10_000
+
+	DeliveriesForStd = 30 * 24 * time.Hour
+	deliveriesForMin = time.Hour
+	deliveriesForMax = 366 * 24 * time.Hour
+	DeliveriesMaxStd = 10_000
+	deliveriesMax    = 1_000_000 // some five gigabytes of usual ones
 )
 
 // The variables, and the most used of the flags, by name.
@@ -67,11 +73,16 @@ var Table = []Setting{
 	{Flag: "lease", Default: "5m", Unit: "duration, at least 5s", Uses: []Use{Dev, Serve}, Meaning: "how long a call that says nothing keeps its run, before the run is picked up; a workflow may set its own"},
 	{Flag: "stall", Default: "24h", Unit: "duration, at least 1m", Uses: []Use{Dev, Serve}, Meaning: "how long a call that is alive may save nothing, before it is cut off and its run is picked up"},
 	{Flag: "concurrency", Default: "100", Unit: "calls, 1 to 10000", Uses: []Use{Dev, Serve}, Meaning: "how many calls an app gets at once, unless it was registered with another number"},
+	{Flag: "hook", Unit: "NAME=PROVIDER and options, repeatable", Uses: []Use{Dev, Serve}, Meaning: "the webhook /hooks/NAME has its signatures checked; providers: stripe, github, slack, shopify, standard, svix, hmac; options after commas: dedupe, and of hmac header=, encoding=hex or base64, prefix=, id="},
+	{Flag: "deliveries-for", Default: "720h", Unit: "duration, at least 1h", Uses: []Use{Dev, Serve}, Meaning: "how long deliveries to --hook webhooks are kept"},
+	{Flag: "deliveries-max", Default: "10000", Unit: "deliveries, 1 to 1000000", Uses: []Use{Dev, Serve}, Meaning: "how many of them are kept; rejected ones are counted apart: 1,000 of 64 MiB in all"},
 	{Flag: "url", Variable: VariableURL, Default: "http://" + AddrStd, Unit: "URL", Uses: []Use{Client}, Meaning: "where the server is"},
 	{Variable: VariableURL, Default: "http://, then --addr", Unit: "URL", Uses: []Use{Dev, Serve}, Meaning: "the server's public address, which apps save at; dev takes only one of this machine"},
 	{Variable: VariableAPIKey, Unit: "text of 32 characters or more", Uses: []Use{Serve, Client, SDK}, Meaning: "the API key: serve accepts it, and commands and apps send it"},
 	{Variable: VariableSigningKey, Unit: "whsec_ and base64, or text of 32 bytes or more", Uses: []Use{Dev, Serve, SDK}, Meaning: "signs the server's calls to apps; serve needs it, dev signs only where it is set"},
 	{Variable: VariableSigningKeyOlder, Unit: "as above", Uses: []Use{Dev, Serve, SDK}, Meaning: "the key before, while apps change to the new one: calls are signed with both"},
+	{Variable: hookPrefix + "<NAME>" + hookSuffix, Unit: "text of 8 bytes or more", Uses: []Use{Dev, Serve}, Meaning: "the secret that the provider signs with, of the hook NAME, in capitals and with _ for - and .; each hook needs one"},
+	{Variable: hookPrefix + "<NAME>" + hookSuffixPrevious, Unit: "as above", Uses: []Use{Dev, Serve}, Meaning: "the hook's secret before, while the provider changes to the new one: either counts"},
 	{Variable: "NELKAP_APP", Default: "app", Unit: "name", Uses: []Use{SDK}, Meaning: "the app's name, for the default instance"},
 	{Variable: "NELKAP_DEV", Unit: "1", Uses: []Use{SDK}, Meaning: "exactly 1: the app accepts unsigned calls from this machine; ignored while a signing key is set"},
 }

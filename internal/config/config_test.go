@@ -1,10 +1,15 @@
 package config_test
 
 import (
+	"encoding/base64"
+	"fmt"
 	"io"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
@@ -85,6 +90,54 @@ func TestWhatIsNotGivenHasItsDefault(t *testing.T) {
 	}
 }
 
+func TestAHookHasTheSecretsOfItsVariables(t *testing.T) {
+	s, err := finish(config.Dev, "--hook pay=stripe,dedupe --hook my-erp=hmac,header=X-Sig --deliveries-for 48h --deliveries-max 7",
+		"NELKAP_HOOK_PAY_SECRET=canary-0123456789", "NELKAP_HOOK_PAY_SECRET_PREVIOUS=canary-0123456780", "NELKAP_HOOK_MY_ERP_SECRET=canary-0123456789")
+	if err != nil || len(s.Hooks) != 2 || !s.Hooks["pay"].Dedupe || s.Hooks["my-erp"].Header != "X-Sig" || s.DeliveriesFor != 48*time.Hour || s.DeliveriesMax != 7 || len(s.Warnings) != 0 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if text := fmt.Sprintf("%v %+v %#v", s, s, s.Hooks); strings.Contains(text, "canary") {
+		t.Error("a secret is shown")
+	}
+}
+
+// What the page on webhooks has people type is taken, with the variables that it sets before.
+func TestTheCommandsOfTheWebhooksPageAreTaken(t *testing.T) {
+	page, err := os.ReadFile("../../docs/webhooks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands, environ := 0, slices.Clone(keys)
+	for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
+		for line := range strings.Lines(block[1]) {
+			line = strings.TrimSpace(line)
+			if assignment, ok := strings.CutPrefix(line, "export "); ok {
+				name, value, _ := strings.Cut(assignment, "=")
+				if prefix, _, _ := strings.Cut(value, "..."); strings.HasPrefix(prefix, "whsec_") {
+					value = "whsec_" + base64.StdEncoding.EncodeToString([]byte("a secret of 32 bytes, not a real"))
+				} else {
+					value = "0123456789abcdef"
+				}
+				environ = append(environ, name+"="+value)
+				continue
+			}
+			for use, prefix := range map[config.Use]string{config.Serve: "nelkap serve ", config.Dev: "nelkap dev "} {
+				flags, ok := strings.CutPrefix(line, prefix)
+				if !ok {
+					continue
+				}
+				commands++
+				if s, err := finish(use, flags, environ...); err != nil || len(s.Hooks) != 1 {
+					t.Errorf("%s: %d hooks, %v", line, len(s.Hooks), err)
+				}
+			}
+		}
+	}
+	if commands < 8 {
+		t.Errorf("only %d commands were found", commands)
+	}
+}
+
 // Each refusal says what to do, and none shows a key.
 // Rule C7.
 func TestWhatCannotBeIsRefused(t *testing.T) {
@@ -113,6 +166,13 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 		"Postgres":                  {config.Serve, "--store postgres://user:canary@db/nelkap", keys, "later version"},
 		"another database":          {config.Serve, "--store mysql://user:canary@db/nelkap", keys, "./data"},
 		"memory and a store":        {config.Serve, "--store d --memory", keys, "one of them"},
+		"a hook without a secret":   {config.Dev, "--hook pay=stripe", nil, "set NELKAP_HOOK_PAY_SECRET"},
+		"a hook with a short one":   {config.Dev, "--hook pay=stripe", []string{"NELKAP_HOOK_PAY_SECRET=canary"}, "8 or more"},
+		"a hook of no provider":     {config.Dev, "--hook pay=canary", nil, "provider is one of"},
+		"two hooks of one variable": {config.Dev, "--hook a-b=stripe --hook a.b=slack", []string{"NELKAP_HOOK_A_B_SECRET=canary-0123456789"}, "rename one"},
+		"the same hook twice":       {config.Dev, "--hook a=stripe --hook a=slack", []string{"NELKAP_HOOK_A_SECRET=canary-0123456789"}, "rename one"},
+		"deliveries for no time":    {config.Dev, "--deliveries-for 1m", nil, "1h"},
+		"deliveries without number": {config.Dev, "--deliveries-max 0", nil, "1 to 1000000"},
 		"a broken address":          {config.Serve, "--store d", append(keys, "NELKAP_URL=nelkap.example.com"), "https://"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -137,6 +197,8 @@ func TestWhatIsOddIsSaid(t *testing.T) {
 		"a slip":                  {config.Dev, "", []string{"NELKAP_SIGNING_KEI=canary"}, "did you mean NELKAP_SIGNING_KEY?"},
 		"a slip in a short name":  {config.Dev, "", []string{"NELKAP_ULR=canary"}, "did you mean NELKAP_URL?"},
 		"another thing":           {config.Dev, "", []string{"NELKAP_SOMETHING_ELSE_ENTIRELY=canary"}, "NELKAP_SOMETHING_ELSE_ENTIRELY is not known"},
+		"a secret of no hook":     {config.Dev, "", []string{"NELKAP_HOOK_PAY_SECRET=canary"}, "--hook NAME=PROVIDER"},
+		"a slip in a hook's":      {config.Dev, "", []string{"NELKAP_HOOK_PAY_SECRT=canary"}, "NELKAP_HOOK_PAY_SECRT is not known"},
 		"dev and another machine": {config.Dev, "", []string{"NELKAP_URL=https://nelkap.example.com"}, "not used"},
 		"serve in memory":         {config.Serve, "--memory", keys, "lost"},
 		"serve without its URL":   {config.Serve, "--store d --addr 0.0.0.0:1", keys, "NELKAP_URL"},

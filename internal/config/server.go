@@ -13,6 +13,7 @@ import (
 
 	"github.com/nelkap/nelkap/internal/auth"
 	"github.com/nelkap/nelkap/internal/signature"
+	"github.com/nelkap/nelkap/internal/webhook"
 )
 
 // Server is what a server runs with. Bind fills in what flags say, Finish the rest.
@@ -25,13 +26,18 @@ type Server struct {
 	Stall       time.Duration
 	Concurrency int
 
+	DeliveriesFor time.Duration
+	DeliveriesMax int
+
 	Dev         bool
 	URL         string // the public address; empty: http:// and where it listens
 	Keys        auth.Keys
 	SigningKeys signature.Keys
+	Hooks       webhook.Hooks
 	Warnings    []string // sentences for the log
 
 	store string
+	hooks []string // as the flags have them
 }
 
 // Bind adds a server's flags.
@@ -51,18 +57,22 @@ func (s *Server) Bind(flags *pflag.FlagSet, use Use) {
 	flags.DurationVar(&s.Lease, "lease", LeaseStd, help("lease", use))
 	flags.DurationVar(&s.Stall, "stall", StallStd, help("stall", use))
 	flags.IntVar(&s.Concurrency, "concurrency", ConcurrencyStd, help("concurrency", use))
+	flags.StringArrayVar(&s.hooks, "hook", nil, help("hook", use))
+	flags.DurationVar(&s.DeliveriesFor, "deliveries-for", DeliveriesForStd, help("deliveries-for", use))
+	flags.IntVar(&s.DeliveriesMax, "deliveries-max", DeliveriesMaxStd, help("deliveries-max", use))
 }
 
 // Finish reads the variables and checks everything. Its errors say what to do; they show no key.
 func (s *Server) Finish(environ []string) error {
 	env := lookup(environ)
 	s.Warnings = append(s.Warnings, Unknown(environ)...)
-	checks := []func(func(string) string) error{s.finishAddr, s.finishData, s.finishApps, s.finishLimits, s.finishURL, s.finishKeys}
+	checks := []func(func(string) string) error{s.finishAddr, s.finishData, s.finishApps, s.finishLimits, s.finishURL, s.finishKeys, s.finishHooks, s.finishDeliveries}
 	for _, check := range checks {
 		if err := check(env); err != nil {
 			return err
 		}
 	}
+	s.Warnings = append(s.Warnings, s.strayHooks(environ)...)
 	return nil
 }
 

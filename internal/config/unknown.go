@@ -14,7 +14,7 @@ func Unknown(environ []string) []string {
 	var sentences []string
 	for _, line := range environ {
 		name, _, _ := strings.Cut(line, "=")
-		if !strings.HasPrefix(name, variablePrefix) || known(name) {
+		if !strings.HasPrefix(name, variablePrefix) || known(name) || isHookVariable(name) {
 			continue
 		}
 		sentence := fmt.Sprintf("the variable %s is not known", name)

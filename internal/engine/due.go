@@ -41,6 +41,26 @@ func (e *Engine) runDue() {
 	}
 }
 
+// aheadMax is how far a schedule's cursor may be ahead of the clock before that is said: a clock may be set back by so much.
+const aheadMax = time.Minute
+
+// reportAhead says which schedules stand still because their last tick is ahead of the clock: it was wrong then, or is now (D2).
+func (e *Engine) reportAhead() error {
+	after := ""
+	for {
+		page, err := e.store.Schedules(e.ctx, store.ScheduleQuery{After: after, Limit: duePage})
+		for _, s := range page {
+			after = s.ID
+			if ahead := s.Cursor.Sub(e.now()); ahead > aheadMax && !s.Paused {
+				e.log.Warn("a schedule's last tick is ahead of the clock: it starts nothing until then. Was the clock set back?", "schedule", s.ID, "workflow", s.Workflow, "ahead", ahead)
+			}
+		}
+		if err != nil || len(page) < duePage {
+			return err
+		}
+	}
+}
+
 func (e *Engine) tickDue() {
 	page, err := e.store.Schedules(e.ctx, store.ScheduleQuery{DueBy: e.now(), Limit: duePage})
 	for _, s := range page {

@@ -5,6 +5,7 @@ import (
 	"encoding/json/jsontext"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -205,10 +206,10 @@ func TestABrokenTriggerIsReported(t *testing.T) {
 // cancelOn: an event ends the runs that were there before it, and no other.
 func TestCancelOnEndsARun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		a := newApp(wire.Workflow{Name: "w", CancelOn: []wire.Trigger{{Event: "order.cancelled", If: "payload.id == 'o_1'"}}})
+		a := newApp(wire.Workflow{Name: "w", CancelOn: []wire.Trigger{{Event: "order.cancelled", If: "payload.id == run.payload.id"}}})
 		n, _ := startApp(t, a, engine.Options{})
 		n.emit(t, engine.NewEvent{Name: "order.cancelled", Payload: jsontext.Value(`{"id":"o_1"}`)})
-		id := n.start(t, "w").Run.ID
+		id := n.startWith(t, engine.StartRequest{Payload: jsontext.Value(`{"id":"o_1"}`)}).Run.ID
 		a.next(t, time.Second).suspend(t, "n", 0, sleep("long", 24*time.Hour))
 		n.emit(t, engine.NewEvent{Name: "order.cancelled", Payload: jsontext.Value(`{"id":"o_2"}`)})
 		time.Sleep(10 * time.Second)
@@ -216,5 +217,28 @@ func TestCancelOnEndsARun(t *testing.T) {
 		n.emit(t, engine.NewEvent{Name: "order.cancelled", Payload: jsontext.Value(`{"id":"o_1"}`)})
 		time.Sleep(time.Second)
 		want(t, "after its own", n.run(t, id).Status, workflow.Cancelled)
+	})
+}
+
+// lines is a log that hands on what is written.
+type lines chan<- string
+
+func (l lines) Write(p []byte) (int, error) { l <- string(p); return len(p), nil }
+
+// D2: a schedule whose last tick is ahead of the clock stands still, and that is reported.
+func TestAScheduleAheadOfTheClockIsReported(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		said := make(chan string, 100)
+		s := memory.New()
+		ahead := store.Schedule{Env: engine.DefaultEnv, ID: "s", App: "app", Workflow: "w", Expression: "* * * * *", Version: 1, Cursor: time.Now().Add(time.Hour), NextAt: time.Now().Add(time.Hour)}
+		if _, err := s.Commit(t.Context(), []store.Change{{store.PutSchedule{Schedule: ahead}}}); err != nil {
+			t.Fatal(err)
+		}
+		startNode(t, s, newApp(wire.Workflow{Name: "w"}), engine.Options{Logger: slog.New(slog.NewTextHandler(lines(said), nil))})
+		time.Sleep(11 * time.Minute)
+		if line := <-said; !strings.Contains(line, "ahead of the clock") {
+			t.Errorf("the log says %s", line)
+		}
+		want(t, "runs", len(allRuns(t, s)), 0)
 	})
 }

@@ -189,6 +189,17 @@ func (e *Engine) plan(ctx context.Context, env string, ev NewEvent) (*Emitted, [
 
 // eventOps are the writes of a new event and of the runs that it starts.
 func (e *Engine) eventOps(env string, ev NewEvent) ([]store.Op, []launched) {
+	return e.eventOpsBut(env, ev, map[starts]bool{})
+}
+
+// starts is a workflow that something starts.
+type starts struct {
+	app      appID
+	workflow string
+}
+
+// eventOpsBut is eventOps without the workflows that are started already. It adds those that it starts.
+func (e *Engine) eventOpsBut(env string, ev NewEvent, started map[starts]bool) ([]store.Op, []launched) {
 	now := e.now()
 	stored := store.Event{Env: env, ID: ev.ID, Name: ev.Name, Payload: ev.Payload, CreatedAt: now}
 	wired := &wire.Event{ID: ev.ID, Event: ev.Name, Payload: ev.Payload, CreatedAt: wire.At(now)}
@@ -196,9 +207,11 @@ func (e *Engine) eventOps(env string, ev NewEvent) ([]store.Op, []launched) {
 	var ops []store.Op
 	seen := candidateOf(&stored)
 	for _, t := range e.apps.startedBy(env, ev.Name) {
-		if !e.passes(t, seen) {
+		what := starts{t.app, t.workflow.Name}
+		if started[what] || !e.passes(t, seen) {
 			continue
 		}
+		started[what] = true
 		run := workflow.Run{ID: id.New(id.Run), Env: env, App: t.app.name, Workflow: t.workflow.Name, Event: ev.Name, EventID: ev.ID}
 		begun, q := e.tryBegin(e.newRun(run, t.workflow))
 		runs = append(runs, launched{run: begun, queue: q, payload: ev.Payload, event: wired})

@@ -110,7 +110,10 @@ func (e *Engine) endOnce(ctx context.Context, l *live, f wire.Fence, end wire.En
 	var trees jsontext.Value
 	if in.Kind == workflow.EndSuspended && run.Ending == nil {
 		// After the unsaved results: they may hold the very retry that it waits for.
-		if reg, trees, err = e.suspension(ctx, &run, &end, &in); err != nil {
+		if reg, trees, err = e.suspension(ctx, &run, &end, &in); err == nil {
+			err = e.fresh(ctx, &run, &in)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -118,6 +121,18 @@ func (e *Engine) endOnce(ctx context.Context, l *live, f wire.Fence, end wire.En
 	c, err := e.applyWith(run, history, func(workflow.Run, store.History) (workflow.Input, error) { return in, nil }, reg.with(trees))
 	if err == nil {
 		e.opened(reg, c.result.Opened)
+	}
+	return err
+}
+
+// fresh gives store.ErrStale where a run that seems to wait for nothing has changed since it was read: what it waits for has come.
+func (e *Engine) fresh(ctx context.Context, run *workflow.Run, in *workflow.End) error {
+	if in.Waits || !in.RetryAt.IsZero() || len(in.Failed) > 0 {
+		return nil
+	}
+	now, _, err := e.store.Load(ctx, run.ID)
+	if err == nil && now.Version != run.Version {
+		err = store.ErrStale
 	}
 	return err
 }

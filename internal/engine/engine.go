@@ -51,7 +51,10 @@ type Options struct {
 	AppPauseMax time.Duration
 	// ForgetAfter is how long a workflow that its app no longer has still starts (D1); zero is not at all.
 	ForgetAfter time.Duration
-	Logger      *slog.Logger
+	// DeliveriesFor is how long deliveries to configured hooks are kept; 30 days. DeliveriesMax is how many of them, at most; 10,000.
+	DeliveriesFor time.Duration
+	DeliveriesMax int
+	Logger        *slog.Logger
 	// Clock is the clock on the wall, for what is stored and compared with what is stored; time.Now. Simulations let it step.
 	Clock func() time.Time
 	// Jitter draws from [0, 1). Tests switch it off.
@@ -95,8 +98,9 @@ type Engine struct {
 	timers    *timers
 	apps      *registry
 	filters   *filters
-	matching  hint // there may be waits to look at
-	dueHint   hint // there may be something due earlier than was known
+	matching  hint              // there may be waits to look at
+	looks     chan chan<- error // asks for a pass of the matcher that begins after the asking
+	dueHint   hint              // there may be something due earlier than was known
 
 	mu        sync.Mutex       // guards what follows
 	live      map[string]*live // by call
@@ -121,6 +125,8 @@ func New(s store.Store, caller Caller, options Options) *Engine {
 	options.Stall = or(options.Stall, stallStd)
 	options.AppPauseMax = or(options.AppPauseMax, appPauseMax)
 	options.DescribeEvery = or(options.DescribeEvery, 10*time.Second)
+	options.DeliveriesFor = or(options.DeliveriesFor, deliveriesForStd)
+	options.DeliveriesMax = or(options.DeliveriesMax, deliveriesMaxStd)
 	if options.Jitter == nil {
 		options.Jitter = rand.Float64
 	}
@@ -138,6 +144,7 @@ func New(s store.Store, caller Caller, options Options) *Engine {
 	e.committer = newCommitter(s, e.log)
 	e.timers = newTimers()
 	e.matching, e.dueHint = newHint(), newHint()
+	e.looks = make(chan chan<- error)
 	e.filters = newFilters()
 	e.apps = newRegistry(options.AppPauseMax, e.filters)
 	return e

@@ -58,12 +58,28 @@ func (c *candidate) event() (filter.Event, error) {
 	return c.seen, c.err
 }
 
-// match tells whether an event passes a filter. With an error it does not (E3).
+// match tells whether an event passes a trigger's filter. With an error it does not (E3).
 func (f *filters) match(text string, c *candidate) (bool, error) {
 	seen, err := c.event()
 	if err != nil {
 		return false, err
 	}
+	return f.matchSeen(text, seen)
+}
+
+// matchFor is match for the filter of a run: it sees the run too.
+func (f *filters) matchFor(run *store.RunRecord, text string, c *candidate) (bool, error) {
+	seen, err := c.event()
+	if err == nil {
+		seen, err = seen.For(run.ID, run.Key, run.Payload)
+	}
+	if err != nil {
+		return false, err
+	}
+	return f.matchSeen(text, seen)
+}
+
+func (f *filters) matchSeen(text string, seen filter.Event) (bool, error) {
 	compiled, err := f.get(text)
 	if err != nil {
 		return false, err

@@ -34,54 +34,79 @@ func (h hint) wake() {
 // matcher brings waits and what they wait for together: events (E1), children, callbacks. Each is committed before it is looked at, so
 // that neither misses the other; what it does is guarded by the run's version and can be done twice. One goroutine runs it.
 type matcher struct {
-	e      *Engine
-	cursor int64 // events up to here have been matched with the waits that looked back before them
-	stored int64 // the cursor as the store has it
+	e       *Engine
+	started bool
+	cursor  int64 // events up to here have been matched with the waits that looked back before them
+	stored  int64 // the cursor as the store has it
 }
 
 func (e *Engine) runMatching() {
 	m := &matcher{e: e}
 	net := time.NewTicker(matchNet)
 	defer net.Stop()
-	known := false
+	var asked []chan<- error
 	for {
-		if !known {
-			known = m.start()
+		err := m.pass()
+		for _, done := range asked {
+			done <- err
 		}
-		if known {
-			m.pass()
-		}
+		asked = nil
 		select {
 		case <-e.ctx.Done():
 			return
 		case <-e.matching:
 		case <-net.C:
+		case done := <-e.looks:
+			asked = append(asked, done)
 		}
 	}
 }
 
-func (m *matcher) start() bool {
-	position, err := m.e.store.Position(m.e.ctx, matchCursor)
-	if err != nil {
-		m.failed("reading how far events are matched", err)
-		return false
+// matched waits until everything that is committed now has been matched with what waits for it.
+func (e *Engine) matched() error {
+	done := make(chan error, 1)
+	select {
+	case e.looks <- done:
+	case <-e.ctx.Done():
+		return ErrStopping
 	}
-	m.cursor, m.stored = position, position
-	return true
+	select {
+	case err := <-done:
+		return err
+	case <-e.ctx.Done():
+		return ErrStopping
+	}
 }
 
-func (m *matcher) failed(what string, err error) {
+// start reads how far an earlier process came.
+func (m *matcher) start() error {
+	if m.started {
+		return nil
+	}
+	position, err := m.e.store.Position(m.e.ctx, matchCursor)
+	m.started = err == nil
+	m.cursor, m.stored = position, position
+	return err
+}
+
+// pass does all that is to be done now. What fails is tried again by the next.
+func (m *matcher) pass() error {
+	if err := m.start(); err != nil {
+		return m.failed("reading how far events are matched", err)
+	}
+	return errors.Join(
+		m.failed("matching events", m.events()),
+		m.failed("matching waits", m.unlooked()),
+		m.failed("telling parents and children", m.kin()),
+		m.failed("telling of callbacks", m.fulfilled()),
+	)
+}
+
+func (m *matcher) failed(what string, err error) error {
 	if err != nil && m.e.ctx.Err() == nil && !errors.Is(err, ErrStopping) {
 		m.e.log.Error(what, "error", err)
 	}
-}
-
-// pass does all that is to be done now.
-func (m *matcher) pass() {
-	m.failed("matching events", m.events())
-	m.failed("matching waits", m.unlooked())
-	m.failed("telling parents and children", m.kin())
-	m.failed("telling of callbacks", m.fulfilled())
+	return err
 }
 
 // events matches what came after the cursor with the waits that are there.
@@ -136,8 +161,9 @@ func (m *matcher) event(ev *store.Event) (matched bool, err error) {
 			if given[w.RunID] || !m.fits(w, c) {
 				continue
 			}
-			given[w.RunID], matched = true, true
-			if err := m.give(w, ev); err != nil {
+			matched = true
+			// A wait that is over meanwhile leaves the event to its run's next one.
+			if given[w.RunID], err = m.give(w, ev); err != nil {
 				return matched, err
 			}
 		}
@@ -179,7 +205,8 @@ func (m *matcher) lookBack(w *store.Wait) error {
 		}
 	}
 	if first != nil {
-		return m.give(w, first)
+		_, err := m.give(w, first)
+		return err
 	}
 	_, err := m.e.committer.commit(store.Change{store.LookedBack{RunID: w.RunID, StepID: w.StepID}})
 	return err
@@ -222,30 +249,37 @@ func (m *matcher) fits(w *store.Wait, c *candidate) bool {
 	if w.Event.If == "" {
 		return true
 	}
-	ok, err := m.e.filters.match(w.Event.If, c)
+	run, err := m.e.store.Record(m.e.ctx, w.Env, w.RunID)
+	ok := false
+	if err == nil {
+		ok, err = m.e.filters.matchFor(&run, w.Event.If, c)
+	}
 	if err != nil {
 		m.e.log.Info("a wait's filter failed on an event: no match", "run", w.RunID, "step", w.Name, "event", c.Name, "eventId", c.ID, "error", err)
 	}
 	return ok
 }
 
-// give ends a wait with an event, which its run has used then (W7).
-func (m *matcher) give(w *store.Wait, ev *store.Event) error {
+// give ends a wait with an event, which its run has used then (W7); false if the wait was over.
+func (m *matcher) give(w *store.Wait, ev *store.Event) (given bool, err error) {
 	if w.Kind == workflow.KindCancel {
-		return m.cancel(w)
+		return false, m.cancel(w)
 	}
 	output, err := wire.Encode(wire.Event{ID: ev.ID, Event: ev.Name, Payload: ev.Payload, CreatedAt: wire.At(ev.CreatedAt)})
 	if err != nil {
-		return err
+		return false, err
 	}
-	return m.e.tell(m.e.ctx, w.RunID, func(open []store.Wait) ([]workflow.Step, []store.Op) {
+	err = m.e.tell(m.e.ctx, w.RunID, func(open []store.Wait) ([]workflow.Step, []store.Op) {
+		given = false
 		for _, o := range open {
 			if o.StepID == w.StepID {
+				given = true
 				return []workflow.Step{o.With(output, m.e.now())}, []store.Op{store.UseEvent{RunID: w.RunID, Position: ev.Position}}
 			}
 		}
 		return nil, nil
 	})
+	return given && err == nil, err
 }
 
 // cancel ends a run whose workflow's cancelOn has come true.

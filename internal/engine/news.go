@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json/jsontext"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/store"
@@ -165,10 +166,23 @@ func treeOf(t wire.Tree) workflow.Tree {
 	return out
 }
 
-// fireWaits tells a run of its waits whose time has come.
+// fireWaits tells a run of its waits whose time has come. What came for them before is given to them first: an event or an answer that
+// is acknowledged is not lost to a timer that was read sooner (E2).
 func (e *Engine) fireWaits(runID string) error {
+	open, err := e.openWaits(e.ctx, runID)
+	if err != nil {
+		return err
+	}
+	takes := func(w store.Wait) bool {
+		return (w.Kind == workflow.KindEvent || w.Kind == workflow.KindCallback) && !w.DueAt.IsZero() && !w.DueAt.After(e.now())
+	}
+	if slices.ContainsFunc(open, takes) {
+		if err := e.matched(); err != nil {
+			return err
+		}
+	}
 	orphans := false
-	err := e.tell(e.ctx, runID, func(open []store.Wait) (steps []workflow.Step, beside []store.Op) {
+	err = e.tell(e.ctx, runID, func(open []store.Wait) (steps []workflow.Step, beside []store.Op) {
 		now := e.now()
 		for _, w := range open {
 			if !w.DueAt.IsZero() && !w.DueAt.After(now) {

@@ -12,7 +12,8 @@ const (
 	sweepPage  = 1_000
 )
 
-// runSweep drops keys whose time is over, now and then. An expired key is free already: this only frees its space.
+// runSweep drops keys whose time is over, and deliveries that are too old or too many, now and then. An expired key is free already:
+// this only frees its space. It also says what stands still for a reason that nobody sees.
 func (e *Engine) runSweep() {
 	for {
 		pause(e.ctx, sweepEvery)
@@ -21,6 +22,17 @@ func (e *Engine) runSweep() {
 		}
 		if _, err := e.committer.commit(store.Change{store.DropKeys{Now: e.now(), Limit: sweepPage}}); err != nil {
 			e.log.Error("dropping expired keys", "error", err)
+		}
+		if stranded, err := e.store.Stranded(e.ctx, sweepPage); err != nil {
+			e.log.Error("looking for stranded runs", "error", err)
+		} else if len(stranded) > 0 {
+			e.log.Error("W5 is broken: nothing will happen to these runs; cancel or replay them, and report this as a fault of the server", "runs", stranded)
+		}
+		if err := e.reportAhead(); err != nil {
+			e.log.Error("reading schedules", "error", err)
+		}
+		if err := e.sweepDeliveries(); err != nil {
+			e.log.Error("dropping old deliveries", "error", err)
 		}
 	}
 }

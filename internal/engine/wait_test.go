@@ -185,6 +185,25 @@ func TestAnEventIsGivenToOneWaitOfARun(t *testing.T) {
 	})
 }
 
+// E2, promise 12: an event that came before a wait is not lost to its timeout, however short that is.
+func TestAWaitWithoutPatienceTakesWhatCameBefore(t *testing.T) {
+	for range 30 {
+		bubble(t, func(t *testing.T) {
+			a := newApp(wire.Workflow{Name: "w"})
+			n, _ := startApp(t, a, engine.Options{})
+			n.start(t, "w")
+			c := a.next(t, time.Second)
+			n.emit(t, engine.NewEvent{Name: "paid", Payload: jsontext.Value(`1`)})
+			wait := forEvent("paid", "paid")
+			wait.TimeoutMs = ms(0)
+			c.suspend(t, "n", 0, wait)
+			if got := a.next(t, time.Second).history(); !strings.Contains(got, `"payload":1`) {
+				t.Fatalf("the history is %s", got)
+			}
+		})
+	}
+}
+
 // E2: since "wait" counts from the wait; the event that started the run never counts.
 func TestAWaitLooksBackAsFarAsItSays(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -28,6 +28,23 @@ type Event struct {
 	Name      string // event.event
 	CreatedAt time.Time
 	payload   any // map[string]any, []any or scalar
+	run       *run
+}
+
+// run is the run for which an event is looked at.
+type run struct {
+	id, key string
+	payload any
+}
+
+// For is the event as a filter of that run sees it: a wait's, or a cancelOn's. A trigger's sees no run. The error is NewEvent's.
+func (event Event) For(id, key string, payload []byte) (Event, error) {
+	read, err := NewEvent(id, "", time.Time{}, payload)
+	if err != nil {
+		return Event{}, fmt.Errorf("filters can't read the payload of run %s: %w", id, err)
+	}
+	event.run = &run{id, key, read.payload}
+	return event, nil
 }
 
 // NewEvent reads an event. No payload is null; of members with the same name the last counts, as in JavaScript. The error is for the
@@ -152,13 +169,18 @@ func (s scalar) value() ref.Val {
 // variables are those of an expression.
 func (event Event) variables() map[string]any {
 	payload := adapter{}.NativeToValue(event.payload)
-	return map[string]any{
+	variables := map[string]any{
 		"payload":         payload,
 		"event.id":        types.String(event.ID),
 		"event.event":     types.String(event.Name),
 		"event.createdAt": types.Timestamp{Time: event.CreatedAt},
 		"event.payload":   payload,
 	}
+	if r := event.run; r != nil {
+		variables["run.id"], variables["run.key"] = types.String(r.id), types.String(r.key)
+		variables["run.payload"] = adapter{}.NativeToValue(r.payload)
+	}
+	return variables
 }
 
 // adapter shows the tree of a payload to an expression, as far as it looks.

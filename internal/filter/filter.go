@@ -9,7 +9,9 @@
 // # What an expression sees
 //
 // `payload` is the event's payload, and `event` has `event.id`, `event.event` (its name), `event.createdAt` (a timestamp) and
-// `event.payload`. There are CEL's standard functions and macros, but for time zones (timestamps are read in UTC). The pattern of
+// `event.payload`. The filter of a wait or a cancelOn also sees its run: `run.id`, `run.key` (empty without one) and `run.payload`, so that
+// `payload.id == run.payload.id` means the event of this very order; in a trigger there is no run, and what asks for it matches nothing.
+// There are CEL's standard functions and macros, but for time zones (timestamps are read in UTC). The pattern of
 // matches must stand in the expression.
 //
 // Numbers are JSON's. 3, 3.0 and 3e0 are one number; it compares with 3, 3.5 and 3u by value, whole numbers of up to 64 bits exactly;

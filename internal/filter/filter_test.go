@@ -287,3 +287,26 @@ func BenchmarkMatch(b *testing.B) {
 		}
 	}
 }
+
+func TestAFilterSeesTheRunThatItIsOf(t *testing.T) {
+	f, err := filter.Compile(`payload.id == run.payload.id && run.key == "k" && run.id != ""`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	event, err := filter.NewEvent("evt_1", "cancelled", time.Time{}, []byte(`{"id":"o_1"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := f.Match(event); ok || err == nil {
+		t.Errorf("in a trigger: %v, %v", ok, err)
+	}
+	for payload, want := range map[string]bool{`{"id":"o_1"}`: true, `{"id":"o_2"}`: false} {
+		of, err := event.For("run_1", "k", []byte(payload))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok, err := f.Match(of); ok != want || err != nil {
+			t.Errorf("for %s: %v, %v", payload, ok, err)
+		}
+	}
+}

@@ -2,11 +2,13 @@ package httpapi_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"github.com/nelkap/nelkap/internal/apitype"
 	"github.com/nelkap/nelkap/internal/apptest"
 	"github.com/nelkap/nelkap/internal/client"
 	"github.com/nelkap/nelkap/internal/wire"
@@ -118,7 +120,14 @@ func TestTheKeysAreNeverSeenAgain(t *testing.T) {
 	run := s.start(client.StartRun{Workflow: "steps"})
 	s.ended(run.ID)
 	seen := s.post("/hooks/x", "{}").body
+	genuine := s.deliver("github", signedGitHub(hookSecret, `{"action":"opened"}`, "d1"))
+	forged := s.deliver("github", signedGitHub("another", `{"action":"opened"}`, "d2"))
+	seen += genuine.body + forged.body + s.deliver("payments", raw{body: "{}"}).body + fmt.Sprintf("%v %+v %#v", hooks(t), hooks(t), hooks(t))
+	delivery := decode[apitype.EmittedEvent](t, genuine, http.StatusOK).DeliveryID
 	for _, r := range []raw{
+		{method: "GET", path: "/v1/deliveries"},
+		{method: "GET", path: "/v1/deliveries/" + delivery},
+		{method: "POST", path: "/v1/deliveries/" + delivery + "/redeliver"},
 		{method: "GET", path: "/v1/runs"},
 		{method: "GET", path: "/v1/runs/" + run.ID},
 		{method: "GET", path: "/v1/runs/" + run.ID + "/steps"},

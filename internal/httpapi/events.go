@@ -4,19 +4,15 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"encoding/json/jsontext"
 	jsonv2 "encoding/json/v2"
 	"errors"
 	"fmt"
-	"maps"
 	"mime"
 	"net/http"
-	"net/url"
 	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -195,73 +191,4 @@ func (a *api) listEvents(ctx context.Context, in *eventsInput) (*eventsOutput, e
 
 func eventOf(e store.Event) apitype.Event {
 	return apitype.Event{ID: e.ID, Event: e.Name, Payload: e.Payload, CreatedAt: apitype.At(e.CreatedAt), Runs: e.Runs}
-}
-
-// webhookPayload is the payload of a webhook's event. Body is the raw text; where it is not UTF-8, its base64 in bodyBase64
-// stands beside an empty body.
-type webhookPayload struct {
-	Webhook    string            `json:"webhook"`
-	Method     string            `json:"method"`
-	Query      map[string]string `json:"query"`
-	Headers    map[string]string `json:"headers"`
-	Body       string            `json:"body"`
-	BodyBase64 string            `json:"bodyBase64,omitempty"`
-	JSON       json.RawMessage   `json:"json,omitempty"`
-}
-
-// hook takes a webhook in: the request as it came, as an event webhook.{name}, acknowledged once it is durable.
-func (a *api) hook(w http.ResponseWriter, r *http.Request) {
-	name := r.PathValue("name")
-	event := "webhook." + name
-	if len(event) > wire.NameBytesMax || !utf8.ValidString(event) {
-		a.fail(w, r, problem(http.StatusNotFound, "not_found", fmt.Sprintf("a webhook's name is a text of at most %d bytes: check the address that its sender has", wire.NameBytesMax-len("webhook."))))
-		return
-	}
-	body, err := readBody(w, r, eventBytesMax/2)
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	payload, err := json.Marshal(webhookOf(name, r, body))
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	emitted, _, err := a.Engine.Emit(r.Context(), engine.DefaultEnv, []engine.NewEvent{{Name: event, Payload: payload}}, nil)
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	e := emitted[0].Event
-	writeJSON(w, apitype.EmittedEvent{Event: apitype.Event{ID: e.ID, Event: e.Name, CreatedAt: apitype.At(e.CreatedAt), Runs: e.Runs}, Created: true})
-}
-
-// secretHeaders are not stored: they are for this server, not for a workflow.
-var secretHeaders = map[string]bool{"cookie": true, "authorization": true, "proxy-authorization": true}
-
-func webhookOf(name string, r *http.Request, body []byte) webhookPayload {
-	p := webhookPayload{Webhook: name, Method: r.Method, Query: first(r.URL.Query()), Headers: map[string]string{}}
-	for header, values := range r.Header {
-		if lower := strings.ToLower(header); !secretHeaders[lower] {
-			p.Headers[lower] = strings.ToValidUTF8(strings.Join(values, ", "), "�")
-		}
-	}
-	if !utf8.Valid(body) {
-		p.BodyBase64 = base64.StdEncoding.EncodeToString(body)
-		return p
-	}
-	p.Body = string(body)
-	if json.Valid(body) && wire.Depth(body) < wire.DepthMax {
-		p.JSON = body
-	}
-	return p
-}
-
-// first gives a query's first values by name.
-func first(query url.Values) map[string]string {
-	out := map[string]string{}
-	for name := range maps.Keys(query) {
-		out[strings.ToValidUTF8(name, "�")] = strings.ToValidUTF8(query.Get(name), "�")
-	}
-	return out
 }

@@ -68,7 +68,7 @@ func newFuzzed(t testing.TB) *fuzzed {
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- e.Run(ctx, func() { close(ready) }) }()
 	<-ready
-	s := &fuzzed{handler: httpapi.New(httpapi.Options{Engine: e, Reader: kept, Version: "test"}), reader: kept, stop: func() { cancel(); <-ended }}
+	s := &fuzzed{handler: httpapi.New(httpapi.Options{Engine: e, Reader: kept, Hooks: hooks(t), Version: "test"}), reader: kept, stop: func() { cancel(); <-ended }}
 	if _, err := e.PutApp(ctx, engine.DefaultEnv, engine.AppRequest{URL: "http://shop.test/api/nelkap"}, true); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,12 @@ func newFuzzed(t testing.TB) *fuzzed {
 		t.Fatal(err)
 	}
 	c := <-app.first
-	s.words = strings.NewReplacer("$RUN", c.Run.ID, "$CALL", c.Call.ID, "$TOKEN", c.Call.Token)
+	s.ask(http.MethodPost, "/hooks/github", "", http.Header{}, []byte(`{"action":"opened"}`)) // rejected: it has no signature
+	kinds, err := kept.Deliveries(ctx, store.DeliveryQuery{Env: engine.DefaultEnv, Limit: 1})
+	if err != nil || len(kinds) != 1 {
+		t.Fatalf("%+v, %v", kinds, err)
+	}
+	s.words = strings.NewReplacer("$DELIVERY", kinds[0].ID, "$RUN", c.Run.ID, "$CALL", c.Call.ID, "$TOKEN", c.Call.Token)
 	return s
 }
 
@@ -167,6 +172,12 @@ func FuzzAPI(f *testing.F) {
 		{"PUT", "/v1/apps", "", "", `{"url":"http://shop.test/api/nelkap","concurrency":10000}`},
 		{"GET", "/v1/workflows", "app=shop&app=x", "", ""},
 		{"GET", "/v1/calls/$CALL/steps", "after=-1", "", ""},
+		{"GET", "/v1/deliveries", "limit=1&status=rejected&hook=github", "", ""},
+		{"GET", "/v1/deliveries", "cursor=" + base64.RawURLEncoding.EncodeToString([]byte("x")), "", ""},
+		{"GET", "/v1/deliveries/$DELIVERY", "", "", ""},
+		{"POST", "/v1/deliveries/$DELIVERY/redeliver", "", "k", `{"unverified":true}`},
+		{"POST", "/v1/deliveries/$DELIVERY/redeliver", "", "", `{"id":"dlv_"}`},
+		{"POST", "/hooks/github", "", "", `{"action":"opened"}`},
 		{"DELETE", "/v1/runs/../../%2e%2e", "", "", ""},
 		{"TRACE", "/healthz", ";", "", ""},
 	} {

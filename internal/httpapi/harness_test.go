@@ -31,6 +31,8 @@ import (
 const (
 	apiKey     = "canary-api-key-0123456789abcdefghij"
 	signingKey = "canary-signing-key-0123456789abcdefgh"
+	hookSecret = "canary-hook-secret-0123456789abcdefgh"
+	hookOlder  = "canary-hook-older-0123456789abcdefghi"
 )
 
 // server is a whole server on loopback: API, engine and a store in memory, with a client that has the key.
@@ -83,7 +85,7 @@ func startOn(t *testing.T, kept store.Store, dev bool) *server {
 	s := &server{t: t, url: "http://" + listening.Listener.Addr().String(), log: &logBuffer{}}
 	log := slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	s.engine = engine.New(kept, caller, engine.Options{URL: s.url, Logger: log})
-	listening.Config.Handler = httpapi.New(httpapi.Options{Engine: s.engine, Reader: kept, Keys: keys, Dev: dev, Version: "test", Logger: log})
+	listening.Config.Handler = httpapi.New(httpapi.Options{Engine: s.engine, Reader: kept, Keys: keys, Hooks: hooks(t), Dev: dev, Version: "test", Logger: log})
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- s.engine.Run(ctx, func() { close(ready) }) }()

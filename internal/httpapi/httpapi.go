@@ -23,6 +23,7 @@ import (
 	"github.com/nelkap/nelkap/internal/engine"
 	"github.com/nelkap/nelkap/internal/id"
 	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/webhook"
 )
 
 // Options configure the API.
@@ -31,6 +32,8 @@ type Options struct {
 	Reader store.Reader
 	// Keys are the API keys. Without any the API is open: only for dev, on loopback.
 	Keys auth.Keys
+	// Hooks are the configured webhooks. Any other name takes whatever comes.
+	Hooks webhook.Hooks
 	// Dev: the server is for one person's machine: it answers only to loopback names, and takes apps at private addresses.
 	Dev     bool
 	Version string
@@ -91,6 +94,7 @@ func (a *api) public() huma.API {
 	a.events(described)
 	a.apps(described)
 	a.schedules(described)
+	a.deliveries(described)
 	complete(described)
 	return described
 }

@@ -74,6 +74,9 @@ func (p *process) declare(f *workflowPlan) {
 	if f.webhook != "" {
 		options = append(options, nelkap.OnWebhook(f.webhook))
 	}
+	if f.cancelOn != "" {
+		options = append(options, nelkap.CancelOn(f.cancelOn))
+	}
 	nelkap.NewWorkflow(p.app, f.name, func(ctx context.Context, in payload) (string, error) {
 		return p.play(ctx, f, in)
 	}, options...)

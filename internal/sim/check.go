@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -37,13 +38,13 @@ func (t *witness) check(n *node, id string, ops []store.Op) {
 	before := r.Run
 	r.Run = run
 	if run.Status.Final() {
-		r.lastCall = callOf(&before)
+		r.lastCall, r.endedAt = callOf(&before), time.Now()
 	}
 	t.checkFinal(&before, &run)
 	t.checkCall(n, &before, &run)
 	t.checkGone(&before, &run)
-	t.checkTime(n, &before, &run)
-	t.checkNext(&run)
+	t.checkTime(n, &before, &run, history.Entries > int64(len(r.entries)))
+	t.checkEnding(r, &before, &run)
 	for _, op := range ops {
 		if save, ok := op.(store.SaveSteps); ok {
 			if c := t.calls[save.CallID]; c != nil && c.begunBy != n {
@@ -52,7 +53,12 @@ func (t *witness) check(n *node, id string, ops []store.Op) {
 			t.checkSave(&before, &run, save, history.Entries > int64(len(r.entries)))
 		}
 	}
-	t.checkHistory(r, history.Entries)
+	t.checkHistory(n, r, history.Entries)
+	r.usedNow = 0
+	if run.Status.Final() {
+		t.closes(r)
+	}
+	t.checkNext(r)
 	t.reach(&before, &run, ops)
 }
 
@@ -88,6 +94,11 @@ func (t *witness) checkCall(n *node, before, run *workflow.Run) {
 	if due := stored(before.NextAt); due.After(n.latest()) {
 		t.broken("W4", "run %s: call %s began %v before the run was due", run.ID, is, due.Sub(n.latest()))
 	}
+	r := t.runs[run.ID]
+	if r.begunAt.IsZero() && r.startAt.After(n.latest()) {
+		t.broken("W4", "run %s began %v before it was to start", run.ID, r.startAt.Sub(n.latest()))
+	}
+	r.begunAt = time.Now()
 	t.calls[is] = &callRecord{run: run.ID, begunIn: t.commits, begunBy: n}
 	if before.Cuts > 0 {
 		t.world.report.reached(pickedUp)
@@ -116,9 +127,9 @@ func (t *witness) checkGone(before, run *workflow.Run) {
 }
 
 // checkTime: nothing comes early (W4).
-func (t *witness) checkTime(n *node, before, run *workflow.Run) {
+func (t *witness) checkTime(n *node, before, run *workflow.Run, grew bool) {
 	now, due := n.latest(), stored(before.NextAt)
-	if before.Status == workflow.Waiting && run.Status == workflow.Queued && due.After(now) && run.Call == nil {
+	if before.Status == workflow.Waiting && run.Status == workflow.Queued && due.After(now) && run.Call == nil && !grew {
 		t.broken("W4", "run %s woke %v early", run.ID, due.Sub(now))
 	}
 	timesOut := run.Ending != nil && run.Ending.Reason == workflow.EndTimedOut && before.Ending == nil
@@ -131,13 +142,17 @@ func (t *witness) checkTime(n *node, before, run *workflow.Run) {
 func stored(at time.Time) time.Time { return at.Truncate(time.Millisecond) }
 
 // checkNext: a run that has not ended has a next thing that will happen to it (W5).
-func (t *witness) checkNext(run *workflow.Run) {
+func (t *witness) checkNext(r *record) {
+	run := &r.Run
+	if !run.Status.Final() && run.Ending == nil {
+		t.checkDue(r)
+	}
 	switch {
 	case run.Status.Final():
 		if run.Call != nil || !run.NextAt.IsZero() || run.EndedAt.IsZero() {
 			t.broken("W5", "run %s has ended, and something is still to come: %+v", run.ID, *run)
 		}
-	case run.NextAt.IsZero():
+	case run.NextAt.IsZero() && (run.Status != workflow.Waiting || len(r.open) == 0):
 		t.broken("W5", "run %s is %s and nothing will happen to it", run.ID, run.Status)
 	case run.Status == workflow.Waiting && run.Reason == "":
 		t.broken("W5", "run %s waits for no reason", run.ID)
@@ -161,7 +176,7 @@ func (t *witness) checkSave(before, run *workflow.Run, save store.SaveSteps, gre
 }
 
 // checkHistory: entries are numbered without gaps (W9), and one that is there never changes (W1).
-func (t *witness) checkHistory(r *record, entries int64) {
+func (t *witness) checkHistory(n *node, r *record, entries int64) {
 	if entries == int64(len(r.entries)) {
 		return
 	}
@@ -178,12 +193,37 @@ func (t *witness) checkHistory(r *record, entries int64) {
 				t.broken("W1", "run %s: step %s/%d has a second entry, %d", r.ID, e.Name, e.Number, e.Entry)
 			}
 			r.entries = append(r.entries, entry{e, t.commits})
+			t.checkEntry(n, r, e)
 		} else if diff := difference(r.entries[i].saved, e); diff != "" {
 			t.broken("W1", "run %s: entry %d changed:\n%s", r.ID, i+1, diff)
 		}
 	}
 	if len(page) < len(r.entries) {
 		t.broken("W1", "run %s lost entries: it had %d, and has %d", r.ID, len(r.entries), len(page))
+	}
+}
+
+// checkEntry checks a new entry by its kind.
+func (t *witness) checkEntry(n *node, r *record, e store.Entry) {
+	if e.Entry <= r.kept {
+		t.checkKept(r, e)
+		return
+	}
+	switch e.Kind {
+	case workflow.KindRun:
+		if strings.Contains(string(e.Error), `"StepInterruptedError"`) {
+			t.world.report.reached(onceInterrupted)
+			if s := t.steps[r.Workflow+"/"+e.Name]; t.calm || s == nil || !s.once {
+				t.broken("S5", "run %s: %s/%d was interrupted: %s", r.ID, e.Name, e.Number, e.Error)
+			}
+		}
+	case workflow.KindClaim:
+		t.checkClaimed(r, e)
+	default:
+		if e.Kind == workflow.KindInvoke && r.Status == workflow.Running {
+			t.world.report.reached(childFoundCall)
+		}
+		t.checkWait(n, r, e)
 	}
 }
 
@@ -205,7 +245,7 @@ func (t *witness) reach(before, run *workflow.Run, ops []store.Op) {
 		report.reached(leaseMoved)
 	case run.Status == workflow.Waiting && run.Attempts > before.Attempts:
 		report.reached(codeFailed)
-	case run.Status == workflow.Waiting && before.Status == workflow.Running && run.Attempts == before.Attempts:
+	case run.Status == workflow.Waiting && before.Status == workflow.Running && run.Attempts == before.Attempts && !run.NextAt.IsZero():
 		report.reached(suspendedForRetry)
 	case run.Status.Final() && run.Ending != nil && run.Ending.Reason == workflow.EndTimedOut:
 		report.reached(timedOut)

@@ -67,18 +67,22 @@ func (c *client) do(ctx context.Context, o operation) error {
 	t := c.world.witness
 	switch o.kind {
 	case opStart:
+		asked := time.Now()
 		var options []nelkap.RunOption
 		if o.key != "" {
 			options = append(options, nelkap.Key(o.key))
 		}
+		if o.delay > 0 {
+			options = append(options, nelkap.Delay(o.delay))
+		}
 		h, err := nelkap.Run(ctx, nelkap.Ref[payload, string](c.app, o.workflow.name, nelkap.InApp(o.workflow.app)), payload{}, options...)
 		if err == nil {
 			c.runs = append(c.runs, h.ID)
-			t.started(o, h.ID, h.Created)
+			t.started(o, asked, h.ID, h.Created)
 		}
 		return err
 	case opEmit:
-		list, err := c.app.Emit(ctx, nelkap.Event{Name: o.name, ID: o.key, Payload: payload{}})
+		list, err := c.app.Emit(ctx, nelkap.Event{Name: o.name, ID: o.key, Payload: payload{Tag: o.tag}})
 		if err == nil {
 			t.emitted(o.name, list[0].ID, list[0].Created)
 		}
@@ -97,6 +101,7 @@ func (c *client) ask(ctx context.Context, o operation, run string) error {
 	t := c.world.witness
 	switch o.kind {
 	case opCancel:
+		t.asked(run)
 		r, err := c.app.Cancel(ctx, run)
 		if err == nil {
 			t.cancelled(r)

@@ -35,6 +35,7 @@ func read[T any](ctx context.Context, d *disk, what string, look func() (T, erro
 	}
 	if w.readFate(dice) == fails {
 		w.trace.add(n.name, "can't read "+id, "")
+		w.disturb()
 		return value, errDisk
 	}
 	value, err = look()
@@ -101,6 +102,9 @@ func (d *disk) Commit(_ context.Context, changes []store.Change) ([]store.Result
 	}
 	if !n.pass(takes) {
 		return nil, store.ErrUnknown
+	}
+	if f != works {
+		w.disturb()
 	}
 	switch f {
 	case fails, unknownBefore:
@@ -261,6 +265,16 @@ func (d *disk) NextDue(ctx context.Context) (time.Time, error) {
 	return read(ctx, d, "next due", func() (time.Time, error) { return d.node.world.store.NextDue(ctx) })
 }
 
+// Stranded implements store.Reader.
+func (d *disk) Stranded(ctx context.Context, limit int) ([]string, error) {
+	return read(ctx, d, "stranded", func() ([]string, error) { return d.node.world.store.Stranded(ctx, limit) })
+}
+
+// Apps implements store.Reader.
+func (d *disk) Apps(ctx context.Context) ([]store.App, error) {
+	return read(ctx, d, "apps", func() ([]store.App, error) { return d.node.world.store.Apps(ctx) })
+}
+
 // Delivery implements store.Reader.
 func (d *disk) Delivery(ctx context.Context, env, id string) (store.Delivery, error) {
 	return read(ctx, d, "delivery "+id, func() (store.Delivery, error) { return d.node.world.store.Delivery(ctx, env, id) })
@@ -269,9 +283,4 @@ func (d *disk) Delivery(ctx context.Context, env, id string) (store.Delivery, er
 // Deliveries implements store.Reader.
 func (d *disk) Deliveries(ctx context.Context, q store.DeliveryQuery) ([]store.Delivery, error) {
 	return read(ctx, d, "deliveries", func() ([]store.Delivery, error) { return d.node.world.store.Deliveries(ctx, q) })
-}
-
-// Apps implements store.Reader.
-func (d *disk) Apps(ctx context.Context) ([]store.App, error) {
-	return read(ctx, d, "apps", func() ([]store.App, error) { return d.node.world.store.Apps(ctx) })
 }

@@ -2,7 +2,8 @@
 // clients, and the network between them. A seed decides what clients ask for and what goes wrong: messages that are lost, doubled,
 // late or reordered, nodes and apps that crash or pause, stores that fail, clocks that step, deploys. After every commit and every
 // delivered message the invariants W1 to W10 are checked against a plain record of what was promised; at the end every run must have
-// ended (W5). It decides nothing about runs, and nothing outside of it is faked but the network, the disk's faults and time.
+// ended, and no wait may be open (W5). It decides nothing about runs, and nothing outside of it is faked but the network, the disk's
+// faults and time.
 //
 // The same seed gives the same run, byte for byte. That rests on three things. Everything happens in a testing/synctest bubble,
 // where time stands still while anybody works. Whatever one part does to another (a commit, a read, a message, a body's work)
@@ -11,6 +12,10 @@
 //
 // A node that is paused, and a node or an app's process that has died, stop at their boundaries: no message leaves or reaches them
 // and no commit of theirs takes effect. What they do in memory in between is seen by nobody.
+//
+// A seed has two forms. A plain one has only steps with bodies, as all had at first: seeds keep what they meant. The other has, in
+// some workflows, also sleeps, waits for events, child runs, claims, branches, checks and steps at most once; what nothing disturbs
+// must then also be done soon: a child that nobody waits for cancelled, an event that fits a wait given to it.
 //
 // Two nodes live at once only as a node and its successor: a node is paused, taken for dead, and wakes beside the one that took
 // over. Nodes that share the work need the rules for it (C1, C2, N4) in the engine first.

@@ -8,6 +8,8 @@ import (
 // strike lets a planned fault happen, and mends it after its time.
 func (w *world) strike(f faultPlan) {
 	w.report.fault(f.kind)
+	w.disturb()
+	defer w.disturb()
 	s := w.services[f.app]
 	switch f.kind {
 	case nodeCrashes:
@@ -81,6 +83,7 @@ func (w *world) setFull(full bool) {
 func (w *world) crash(n *node, silent bool, away time.Duration) {
 	w.trace.add(n.name, "crashes", "")
 	n.kill(silent)
+	w.disturb()
 	if !w.vacate(n) {
 		return
 	}

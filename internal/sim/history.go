@@ -17,6 +17,7 @@ import (
 // played it. It must be called in the simulation's bubble. It gives the number of calls that it made.
 func (r Result) PlayPrefixes() (calls int, err error) {
 	w := r.world
+	defer rest(time.Minute) // polls that go on
 	for _, id := range w.witness.ids() {
 		h, version, ok := w.witness.history(id)
 		if !ok {
@@ -59,6 +60,7 @@ func (t *witness) history(id string) (h prefix.History, version int, ok bool) {
 		h.Entries = append(h.Entries, shown)
 	}
 	h.Call.Run.Attempt = 1000 // code that throws at first has done so
+	h.Branched = t.world.plan.branched(r.Workflow)
 	h.End = wire.End{Type: wire.Completed}
 	if record, err := t.model.Record(context.Background(), r.Env, id); err == nil {
 		h.End.Output = record.Output
@@ -66,12 +68,15 @@ func (t *witness) history(id string) (h prefix.History, version int, ok bool) {
 	return h, r.versions[0], true
 }
 
+// pace is the time between the ends of bodies where there are branches: in it the call hears of waits that are over.
+const pace = 5 * time.Second
+
 // playPrefix plays a history in a world of its own, whose witness knows what is saved and what is not.
 func (w *world) playPrefix(h prefix.History, version, cut int) error {
 	server := &prefix.Server{}
 	other := &world{
 		chance: w.chance, plan: w.plan, report: NewReport(), over: make(chan struct{}), counters: map[string]int{},
-		apart: map[string]bool{}, failable: map[string]int{}, trace: &trace{start: time.Now()},
+		apart: map[string]bool{}, failable: map[string]int{}, trace: &trace{start: time.Now()}, paced: map[stepID]time.Time{},
 	}
 	defer close(other.over)
 	other.witness = newWitness(other, nil)
@@ -79,12 +84,16 @@ func (w *world) playPrefix(h prefix.History, version, cut int) error {
 	h.Call.Run.Payload = jsontext.Value(fmt.Sprintf(`{"call":%q}`, call))
 	other.witness.calls[call] = &callRecord{run: h.Call.Run.ID, begunIn: 1}
 	run := &record{versions: []int{version}}
+	run.Workflow = h.Call.Run.Workflow
 	for i, e := range w.witness.runs[h.Call.Run.ID].entries {
 		e.savedIn = 0
 		if i >= cut {
 			e.savedIn = 2
 		}
 		run.entries = append(run.entries, e)
+		if h.Branched {
+			other.paced[stepID{h.Call.Run.ID, e.saved.StepID}] = other.trace.start.Add(time.Duration(i) * pace)
+		}
 	}
 	other.witness.runs[h.Call.Run.ID] = run
 	other.witness.lenient = true

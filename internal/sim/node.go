@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -35,7 +36,7 @@ func (w *world) startNode() {
 	w.mu.Unlock()
 	n.disk = &disk{node: n}
 	n.engine = engine.New(n.disk, &caller{n}, engine.Options{
-		URL: serverURL, Concurrency: w.plan.concurrency, Lease: w.plan.lease, DescribeEvery: 7 * time.Second,
+		URL: serverURL, Logger: slog.New(logHandler{node: n}), Concurrency: w.plan.concurrency, Lease: w.plan.lease, DescribeEvery: 7 * time.Second,
 		Jitter: func() float64 { return w.plan.jitter }, Clock: n.wall,
 	})
 	for _, s := range w.services {
@@ -52,6 +53,7 @@ func (w *world) startNode() {
 func (n *node) run(ctx context.Context) {
 	defer close(n.done)
 	err := n.engine.Run(ctx, func() {
+		n.world.disturb()
 		n.world.mu.Lock()
 		defer n.world.mu.Unlock()
 		n.ready = true
@@ -73,6 +75,7 @@ func (n *node) step(by time.Duration) {
 	n.world.mu.Lock()
 	defer n.world.mu.Unlock()
 	n.offset += by
+	n.world.stepped = true
 	n.offsetMax = max(n.offsetMax, n.offset)
 	n.world.offsetMax = max(n.world.offsetMax, n.offset)
 }

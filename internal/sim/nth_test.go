@@ -33,29 +33,65 @@ func scenario() *plan {
 	}
 }
 
-func playScenario(t *testing.T, f *failure) (r Result) {
+// waits is a run that claims, sleeps, waits for an event, and for a child.
+func waits() *plan {
+	child := &workflowPlan{app: "appA", name: "child", retries: 2, lease: 5 * time.Second, versions: [][]*stepPlan{{
+		{name: "only", retries: -1, takes: time.Millisecond, heeds: true},
+	}}}
+	parent := &workflowPlan{app: "appA", name: "parent", retries: 2, lease: 5 * time.Second, versions: [][]*stepPlan{{
+		{name: "claims", kind: workflow.KindClaim, key: "key", fatal: true},
+		{name: "sleeps", kind: workflow.KindSleep, lasts: 300 * time.Millisecond, fatal: true},
+		{name: "invokes", kind: workflow.KindInvoke, invokes: child, fatal: true},
+		{name: "waits", kind: workflow.KindEvent, event: "event 0", lasts: time.Minute, fatal: true},
+		{name: "last", retries: -1, takes: time.Millisecond, heeds: true},
+	}}}
+	return &plan{
+		apps: 1, concurrency: 100, lease: 5 * time.Second, jitter: 0.5, workflows: []*workflowPlan{parent, child},
+		// Starts and events that fail are tried again, as their client would.
+		clients: [][]operation{{
+			{after: time.Millisecond, kind: opStart, workflow: parent, key: "once"},
+			{after: time.Millisecond, kind: opStart, workflow: parent, key: "once"},
+			{after: 2 * time.Second, kind: opEmit, name: "event 0", key: "one"},
+			{after: time.Millisecond, kind: opEmit, name: "event 0", key: "one"},
+			{after: time.Millisecond, kind: opWait, wait: 20 * time.Second},
+		}},
+	}
+}
+
+func playScenario(t *testing.T, p *plan, f *failure) (r Result) {
 	t.Helper()
 	cryptotest.SetGlobalRandom(t, 7)
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New()
-		r = Run(7, Options{Store: s, Model: s, plan: scenario(), fail: f}, NewReport())
+		r = Run(7, Options{Store: s, Model: s, plan: p, fail: f}, NewReport())
 	})
 	return r
 }
 
 func TestEveryCallFailsOnceAndTheOutcomeIsExact(t *testing.T) {
-	calm := playScenario(t, &failure{})
-	exact(t, calm, "nothing fails", 0)
-	played := 0
-	for _, f := range failuresOf(calm) {
-		name := fmt.Sprintf("%s %d: %s%s", f.what, f.nth, fateNames[f.fate], diskFates[f.disk])
-		r := playScenario(t, &f)
-		exact(t, r, name, 1)
-		if played++; t.Failed() {
-			t.Fatalf("%s\n%s", name, r.Trace)
-		}
+	for _, c := range []struct {
+		name     string
+		scenario func() *plan
+		steps    string // of the parent
+	}{
+		{"bodies", scenario, "first, throws once, sends"},
+		{"waits", waits, "claims=true, sleeps, invokes, waits=event, last"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			calm := playScenario(t, c.scenario(), &failure{})
+			exact(t, calm, c.steps, "nothing fails", 0)
+			played := 0
+			for _, f := range failuresOf(calm) {
+				name := fmt.Sprintf("%s %d: %s%s", f.what, f.nth, fateNames[f.fate], diskFates[f.disk])
+				r := playScenario(t, c.scenario(), &f)
+				exact(t, r, c.steps, name, 1)
+				if played++; t.Failed() {
+					t.Fatalf("%s\n%s", name, r.Trace)
+				}
+			}
+			t.Logf("%d failures", played)
+		})
 	}
-	t.Logf("%d failures", played)
 }
 
 // failuresOf lists every way in which every message, read and commit of a simulation may fail.
@@ -81,7 +117,7 @@ func failuresOf(r Result) (list []failure) {
 
 // exact checks that the parent and its child have completed with the results of their steps, and that no body ran more often than one
 // cut allows.
-func exact(t *testing.T, r Result, name string, more int) {
+func exact(t *testing.T, r Result, parent, name string, more int) {
 	t.Helper()
 	for _, v := range r.Violations {
 		t.Errorf("%s: %s", name, v)
@@ -97,9 +133,18 @@ func exact(t *testing.T, r Result, name string, more int) {
 		}
 		var steps []string
 		for _, e := range run.entries {
-			steps = append(steps, e.saved.Name)
+			text := e.saved.Name
+			switch {
+			case e.saved.Status != workflow.StepCompleted:
+				text += "!" + string(e.saved.Error)
+			case e.saved.Kind == workflow.KindClaim:
+				text += "=" + string(e.saved.Output)
+			case e.saved.Kind == workflow.KindEvent && textOf(e.saved) == "one":
+				text += "=event"
+			}
+			steps = append(steps, text)
 		}
-		want := map[string]string{"parent": "first, throws once, sends", "child": "only"}[run.Workflow]
+		want := map[string]string{"parent": parent, "child": "only"}[run.Workflow]
 		if got := strings.Join(steps, ", "); got != want {
 			t.Errorf("%s: the history of %s is %s", name, run.Workflow, got)
 		}

@@ -25,6 +25,7 @@ type workflowPlan struct {
 	event, webhook string
 	retries        int
 	lease, timeout time.Duration
+	cancelOn       string // an event that cancels its runs
 	versions       [][]*stepPlan
 }
 
@@ -48,6 +49,20 @@ type stepPlan struct {
 	codeTakes  time.Duration
 	codeThrows int  // in so many attempts the code before the step throws
 	codeNever  bool // so that the run fails
+
+	// Of steps that are no plain body; see wait.go.
+	kind        string // empty: it has a body
+	once        bool   // its body runs at most once
+	checked     bool   // a check looks for what its body left
+	leaves      bool   // its body leaves it also where it throws
+	lasts       time.Duration
+	event, tag  string
+	filtered    bool // tag is asked for by a filter, not by a match
+	sinceWait   bool
+	invokes     *workflowPlan
+	key         string
+	untilFailed bool
+	branches    [][]*stepPlan
 }
 
 // operation is what a client does, some time after the one before.
@@ -59,6 +74,8 @@ type operation struct {
 	key      string // of a run or an event
 	target   int    // which of the runs that it knows
 	wait     time.Duration
+	delay    time.Duration // of a start
+	tag      string        // of an event
 }
 
 // faultPlan is a fault at a time.
@@ -89,8 +106,8 @@ const (
 
 var plannedFaults = []string{nodeCrashes, nodePauses, nodeTaken, nodeStops, nodesClock, appCrashes, appStops, appDeploys, appPauses, appParted, storeIsFull}
 
-// newPlan draws a plan.
-func newPlan(c chance) *plan {
+// newPlan draws a plan. A plain one has only steps with bodies.
+func newPlan(c chance, plain bool) *plan {
 	d := c.dice("plan", 0)
 	p := &plan{
 		apps: 1 + d.pick(6, 4), concurrency: []int{1, 2, 5, 100}[d.pick(1, 1, 2, 3)], lease: drawLease(d), jitter: []float64{0, 0.5, 0.999}[d.below(3)],
@@ -102,11 +119,17 @@ func newPlan(c chance) *plan {
 	}
 	for i, f := range p.workflows {
 		p.addSends(c.dice("sends", i), i, f)
+		if !plain {
+			p.addWaits(c.dice("waits", i), i, f)
+		}
 		f.deploy(c.dice("deploys", i))
 	}
 	span := time.Duration(0)
 	for i := range 1 + d.below(2) {
 		operations := p.newOperations(c.dice("client", i), 5+d.below(8))
+		if !plain {
+			vary(c.dice("varied client", i), operations)
+		}
 		p.clients = append(p.clients, operations)
 		sum := time.Duration(0)
 		for _, o := range operations {

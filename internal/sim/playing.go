@@ -1,9 +1,11 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	nelkap "github.com/nelkap/nelkap/sdk/go"
 
@@ -28,6 +30,7 @@ type playing struct {
 	// witness.mu guards what follows.
 	names map[string]int // how often the code asked for each
 	ran   map[stepID]int // the last attempt whose body ran here
+	clear map[stepID]int // the last attempt whose check found nothing
 	saw   []stepID       // what the code was shown, in order
 	seen  int64          // the highest entry that the code was shown
 	ended bool
@@ -37,7 +40,7 @@ type playing struct {
 func (t *witness) played(p *process, call, run string) *playing {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	pl := &playing{witness: t, process: p, call: call, run: run, names: map[string]int{}, ran: map[stepID]int{}}
+	pl := &playing{witness: t, process: p, call: call, run: run, names: map[string]int{}, ran: map[stepID]int{}, clear: map[stepID]int{}}
 	c := t.calls[call]
 	switch {
 	case c == nil:
@@ -57,10 +60,15 @@ func (t *witness) played(p *process, call, run string) *playing {
 }
 
 // asks is told that the code asks for a step of that name.
-func (p *playing) asks(name string) {
+func (p *playing) asks(name string) stepID {
 	p.witness.mu.Lock()
 	defer p.witness.mu.Unlock()
 	p.names[name]++
+	id := p.id(name)
+	if _, known := p.witness.askedAt[id]; !known {
+		p.witness.askedAt[id] = time.Now()
+	}
+	return id
 }
 
 // id is the step that the code asked for last under that name. witness.mu is held.
@@ -89,6 +97,7 @@ func (p *playing) begins(s *stepPlan, attempt int) stepID {
 	if due := t.retries[retryOf{id, attempt - 1}]; t.world.latest().Before(due) {
 		t.broken("W4", "%s: attempt %d begins %v early", id, attempt, due.Sub(t.world.latest()))
 	}
+	p.checkAgain(s, id, attempt)
 	t.bodies[id]++
 	if t.attempts[retryOf{id, attempt}]++; t.attempts[retryOf{id, attempt}] == 2 {
 		t.world.report.reached(bodyRanTwice)
@@ -97,6 +106,48 @@ func (p *playing) begins(s *stepPlan, attempt int) stepID {
 		}
 	}
 	return id
+}
+
+// checkAgain: a step at most once begins once (S5), one with a check begins again only after its check has found nothing (S4), and
+// both only after the start is recorded. witness.mu is held.
+func (p *playing) checkAgain(s *stepPlan, id stepID, attempt int) {
+	t := p.witness
+	if (s.once || s.checked) && t.starts[retryOf{id, attempt}] != p.call && !t.lenient {
+		t.broken("S5", "%s: attempt %d begins in call %s, and its start is not recorded", id, attempt, p.call)
+	}
+	again := t.bodies[id] > 0
+	if s.once && again {
+		t.broken("S5", "%s: the body of a step at most once begins a second time, in call %s", id, p.call)
+	}
+	if s.checked && (again || t.runs[p.run].ReplayOf != "") && p.clear[id] != attempt {
+		t.broken("S4", "%s: attempt %d begins in call %s before its check has found nothing", id, attempt, p.call)
+	}
+}
+
+// checks is told that a step's check looks, and tells what a body has left.
+func (p *playing) checks(s *stepPlan, attempt int) (found string, ok bool) {
+	t := p.witness
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	id := p.id(s.name)
+	if found, ok = t.left[id]; !ok {
+		found, ok = t.left[stepID{t.runs[p.run].ReplayOf, id.StepID}]
+	}
+	t.world.trace.add(p.process.name, "check looks", fmt.Sprintf("%s attempt %d: %t", id, attempt, ok))
+	if ok {
+		t.world.report.reached(checkFound)
+	} else {
+		p.clear[id] = attempt
+		t.world.report.reached(checkFoundNothing)
+	}
+	return found, ok
+}
+
+// leaves is told that a body has done what its check looks for.
+func (p *playing) leaves(id stepID) {
+	p.witness.mu.Lock()
+	defer p.witness.mu.Unlock()
+	p.witness.left[id] = fmt.Sprintf("%s#%d", id.Name, p.witness.bodies[id])
 }
 
 // result is what a body returns: another text each time, so that a result that changed is noticed.
@@ -116,11 +167,11 @@ func (p *playing) sent(id stepID, from string) {
 }
 
 // shown is told what a step gave to the code: what is saved of it, and nothing else (H1).
-func (p *playing) shown(name, result string, err error) {
+func (p *playing) shown(s *stepPlan, result string, err error) {
 	t := p.witness
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	id := p.id(name)
+	id := p.id(s.name)
 	t.world.trace.add(p.process.name, "code is shown", fmt.Sprintf("%s %q %v", id, result, err))
 	if errors.Is(err, nelkap.ErrCallOver) || errors.Is(err, nelkap.ErrSuperseded) {
 		t.broken("W10", "%s: the code of call %s was shown the end of its call: %v", id, p.call, err)
@@ -133,7 +184,9 @@ func (p *playing) shown(name, result string, err error) {
 	case e == nil:
 		t.broken("W6", "%s: the code of call %s goes past a step that is not saved: %q, %v", id, p.call, result, err)
 		return
-	case err == nil && (e.saved.Status != workflow.StepCompleted || string(e.saved.Output) != fmt.Sprintf("%q", result)):
+	case e.saved.Kind != cmp.Or(s.kind, workflow.KindRun):
+		t.broken("S7", "%s: the code of call %s asked for a step of kind %q, and saved is one of kind %q", id, p.call, s.kind, e.saved.Kind)
+	case err == nil && (e.saved.Status != workflow.StepCompleted || textOf(e.saved) != result):
 		t.broken("W1", "%s: the code of call %s was shown %q, and saved is %s %s", id, p.call, result, e.saved.Status, e.saved.Output)
 	case err != nil && (e.saved.Status != workflow.StepFailed || !errors.As(err, &failed)):
 		t.broken("W1", "%s: the code of call %s was shown the error %v, and saved is %s %s", id, p.call, err, e.saved.Status, e.saved.Output)
@@ -141,6 +194,14 @@ func (p *playing) shown(name, result string, err error) {
 	// Code of another version may ask in another order.
 	if e.saved.Entry <= p.seen && run.sameCode(p.process.version) {
 		t.broken("W9", "%s: the code of call %s was shown entry %d after entry %d", id, p.call, e.saved.Entry, p.seen)
+	}
+	// Where no clock stepped, time can also be measured from here: it counts from the registration, which comes later (W4).
+	timedOut := s.kind == workflow.KindSleep || s.kind == workflow.KindEvent && result == noEvent
+	if took := time.Since(t.askedAt[id]); err == nil && timedOut && took < s.lasts && t.world.steady() {
+		t.broken("W4", "%s: the code was shown %q %v after it asked, and it asked for %v", id, result, took, s.lasts)
+	}
+	if c := t.calls[p.call]; c != nil && e.savedIn > c.begunIn && e.saved.Kind != workflow.KindRun && e.saved.Kind != workflow.KindClaim {
+		t.world.report.reached(newsOf[e.saved.Kind])
 	}
 	p.seen = max(p.seen, e.saved.Entry)
 	p.saw = append(p.saw, id)

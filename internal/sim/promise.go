@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	nelkap "github.com/nelkap/nelkap/sdk/go"
 
@@ -26,7 +27,7 @@ func (t *witness) answered(n *node, m *message, a *answer) {
 	case "end":
 		t.answeredEnds(n, m, a)
 	case "poll":
-		t.answeredPoll(m, a)
+		t.answeredPoll(n, m, a)
 	case "run", "replay", "read", "cancel":
 		var run struct{ ID string }
 		if json.Unmarshal(a.body.Bytes(), &run, json.MatchCaseInsensitiveNames(true)) == nil && run.ID != "" && t.runs[run.ID] == nil {
@@ -60,11 +61,15 @@ func (t *witness) answeredSaves(n *node, m *message, a *answer) {
 		for j, item := range out.Items {
 			t.answeredItem(n, r, &save.Items[j], item)
 		}
-		for _, shown := range out.Entries {
-			e := r.entry(workflow.StepID{Name: shown.Name, Number: shown.Number})
-			if e == nil || e.saved.Entry != shown.Entry || string(e.saved.Output) != string(shown.Output) {
-				t.broken("W6", "%s answered %s with entry %d of step %s/%d, which is not stored so", n.name, m.id, shown.Entry, shown.Name, shown.Number)
-			}
+		t.answeredEntries(n, m, r, out.Entries)
+	}
+}
+
+func (t *witness) answeredEntries(n *node, m *message, r *record, entries []wire.Entry) {
+	for _, shown := range entries {
+		e := r.entry(workflow.StepID{Name: shown.Name, Number: shown.Number})
+		if e == nil || e.saved.Entry != shown.Entry || string(e.saved.Output) != string(shown.Output) {
+			t.broken("W6", "%s answered %s with entry %d of step %s/%d, which is not stored so", n.name, m.id, shown.Entry, shown.Name, shown.Number)
 		}
 	}
 }
@@ -73,8 +78,13 @@ func (t *witness) answeredItem(n *node, r *record, item *wire.Item, out wire.Ite
 	e := r.entry(workflow.StepID{Name: item.Name, Number: item.Number})
 	switch out.Status {
 	case wire.ItemSaved:
-		if e == nil || e.saved.Entry != out.Entry || item.Op == wire.OpCompleted && string(e.saved.Output) != string(item.Output) {
+		made := item.Op == wire.OpClaim && string(e.output()) != string(out.Output)
+		if e == nil || e.saved.Entry != out.Entry || made || item.Op == wire.OpCompleted && string(e.saved.Output) != string(item.Output) {
 			t.broken("W6", "%s acknowledged %s of run %s as entry %d, and stored is %+v", n.name, item.Name, r.ID, out.Entry, e)
+		}
+	case wire.ItemWaiting:
+		if e == nil && r.open[workflow.StepID{Name: item.Name, Number: item.Number}] == nil && !r.Status.Final() {
+			t.broken("W6", "%s says that %s/%d of run %s waits, and nothing is stored", n.name, item.Name, item.Number, r.ID)
 		}
 	case wire.ItemStands:
 		t.world.report.reached(stepStands)
@@ -138,7 +148,7 @@ func (t *witness) answeredEnds(n *node, m *message, a *answer) {
 	}
 }
 
-func (t *witness) answeredPoll(m *message, a *answer) {
+func (t *witness) answeredPoll(n *node, m *message, a *answer) {
 	var got wire.HeartbeatAnswer
 	var sent wire.Heartbeat
 	if wire.Decode(m.body, &sent) != nil || wire.Decode(a.body.Bytes(), &got) != nil {
@@ -146,14 +156,19 @@ func (t *witness) answeredPoll(m *message, a *answer) {
 		return
 	}
 	for _, news := range got.Calls {
-		if i := slices.IndexFunc(sent.Calls, func(f wire.Named) bool { return f.Call == news.Call && f.Nonce == news.Nonce }); i < 0 {
+		i := slices.IndexFunc(sent.Calls, func(f wire.Named) bool { return f.Call == news.Call && f.Nonce == news.Nonce })
+		if i < 0 {
 			t.broken("C7", "%s was answered with news of call %s, which it did not name", m.id, news.Call)
+			continue
+		}
+		if r := t.runs[runOfToken(sent.Calls[i].Token)]; r != nil {
+			t.answeredEntries(n, m, r, news.Entries)
 		}
 	}
 }
 
 // started is told that a client's start was acknowledged.
-func (t *witness) started(o operation, run string, created bool) {
+func (t *witness) started(o operation, asked time.Time, run string, created bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.runs[run]
@@ -162,6 +177,14 @@ func (t *witness) started(o operation, run string, created bool) {
 		return
 	}
 	r.acked = true
+	if created && o.delay > 0 {
+		t.world.report.reached(begunLater)
+		// Counted by the node's clock, or by that of who asked: the API has the machine's.
+		delay := o.delay.Truncate(time.Millisecond)
+		if r.startAt.Before(r.CreatedAt.Add(delay)) && r.startAt.Before(stored(asked.Add(delay))) {
+			t.broken("W4", "run %s was to start %v after %v, and starts at %v", run, o.delay, r.CreatedAt, r.startAt)
+		}
+	}
 	if o.key == "" {
 		return
 	}

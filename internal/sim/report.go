@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/nelkap/nelkap/internal/workflow"
 )
 
 // The rare situations that the long form must reach (sometimes-assertions), each named as a sentence.
@@ -38,7 +40,30 @@ const (
 	codeFailed          = "code outside steps threw and was tried again"
 	bodyRanTwice        = "a body that was not saved ran again"
 	twoPlayings         = "two playings of one run were alive at once"
+
+	eventLookedBack      = "an event came before its wait and was found by looking back"
+	noEventCame          = "no event came in the time of its wait"
+	eventAsNews          = "an event came while a call was current and reached it as news"
+	sleepAsNews          = "a sleep was over while a call was current, which heard of it"
+	childAsNews          = "a child ended while a call of its parent was current, which heard of it"
+	waitStood            = "a wait was registered twice and stood"
+	childFoundCall       = "a child's end found its parent in a call"
+	childTookTooLong     = "a child took longer than its parent's timeout"
+	parentCancelledChild = "a cancelled parent cancelled its child"
+	orphanCancelled      = "an orphaned child was cancelled after its invoke timed out"
+	eventCancelled       = "a run was cancelled by an event"
+	claimRefused         = "a claim was refused to a second run"
+	claimOfFailed        = "a claim passed on from a run that failed"
+	claimOfTime          = "a claim passed on some time after its owner's end"
+	claimOfReplay        = "a claim passed on to a replay of its owner"
+	onceInterrupted      = "a step at most once was interrupted"
+	checkFound           = "a check found what the body had left"
+	checkFoundNothing    = "a check found nothing, and the body ran again"
+	begunLater           = "a run began later, as it was asked for"
 )
+
+// newsOf is what comes up where a call hears of an entry of a kind that was made while it was current.
+var newsOf = map[string]string{workflow.KindEvent: eventAsNews, workflow.KindSleep: sleepAsNews, workflow.KindInvoke: childAsNews}
 
 // Situations are all that must come up. That a result stands against another one does not: it takes a second playing that saves, which
 // the call's nonce keeps out before.
@@ -46,6 +71,9 @@ var Situations = []string{
 	lateSave, supersededSave, supersededPlaying, unsavedInAnswer, endThroughAPI, claimedTwice, staleRefused, beginVoid, commitUnknownAfter,
 	commitUnknownBefore, startRecorded, pickedUp, suspendedForRetry, toldLater, savedWhileEnding, timedOut, keyAnswered,
 	eventAnswered, sendRepeated, adopted, leaseMoved, batchInterleaved, manyInOneCommit, codeFailed, bodyRanTwice, twoPlayings,
+	eventLookedBack, noEventCame, eventAsNews, sleepAsNews, childAsNews, waitStood, childFoundCall, childTookTooLong, parentCancelledChild,
+	orphanCancelled, eventCancelled, claimRefused, claimOfFailed, claimOfTime, claimOfReplay, onceInterrupted, checkFound, checkFoundNothing,
+	begunLater,
 }
 
 // Report says what simulations did. Its numbers are sums, so that reports can be added.

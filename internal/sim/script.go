@@ -11,10 +11,11 @@ import (
 	"github.com/nelkap/nelkap/sdk/go/step"
 )
 
-// payload is the payload of every run here. Call is written into it on the way to the app.
+// payload is the payload of every run and event here. Call is written into it on the way to the app.
 type payload struct {
 	Call string `json:"call,omitempty"`
 	From string `json:"from,omitempty"` // the step that sent it, and its place there
+	Tag  string `json:"tag,omitempty"`  // of an event: what waits choose by
 }
 
 // errThrown is what scripted code throws.
@@ -23,7 +24,7 @@ var errThrown = errors.New("thrown by the script")
 // errDead ends code whose process has died, once the simulation is over.
 var errDead = errors.New("the process is dead")
 
-// play is the code of a workflow: its steps, one after the other.
+// play is the code of a workflow.
 func (p *process) play(ctx context.Context, f *workflowPlan, in payload) (string, error) {
 	info, _ := nelkap.CurrentRun(ctx)
 	playing := p.world.witness.played(p, in.Call, info.ID)
@@ -33,31 +34,44 @@ func (p *process) play(ctx context.Context, f *workflowPlan, in payload) (string
 			p.world.violation("W10", "run %s: the code of call %s was shown a panic: %v", info.ID, in.Call, r)
 		}
 	}()
-	var results []string
-	for i, s := range f.stepsOf(p.version) {
+	results, err := p.steps(ctx, playing, info, f.stepsOf(p.version))
+	if err != nil {
+		return "", err
+	}
+	output := strings.Join(results, " ")
+	playing.returns(output)
+	return output, nil
+}
+
+// steps plays steps one after the other, each after the code before it.
+func (p *process) steps(ctx context.Context, playing *playing, info nelkap.RunInfo, steps []*stepPlan) (results []string, err error) {
+	for i, s := range steps {
 		_, dice := p.world.name(p.name + " code " + info.ID)
 		if !p.pass(s.codeTakes + dice.between(1, 20_000)) {
-			return "", errDead
+			return nil, errDead
 		}
 		if s.codeThrows >= info.Attempt {
-			return "", p.thrown(s)
+			return nil, p.thrown(s)
 		}
-		result, err := p.step(ctx, playing, s, dice)
+		var result string
+		if s.kind == kindParallel {
+			result, err = p.parallel(ctx, playing, info, s)
+		} else {
+			result, err = p.step(ctx, playing, s, dice)
+		}
 		if p.isDead() {
 			p.pass(0)
-			return "", errDead
+			return nil, errDead
 		}
 		if err != nil {
 			if s.fatal {
-				return "", err
+				return nil, err
 			}
 			result = fmt.Sprintf("failed %d", i)
 		}
 		results = append(results, result)
 	}
-	output := strings.Join(results, " ")
-	playing.returns(output)
-	return output, nil
+	return results, nil
 }
 
 func (p *process) thrown(s *stepPlan) error {
@@ -69,28 +83,49 @@ func (p *process) thrown(s *stepPlan) error {
 
 // step runs one step, and tells the witness what the code was shown.
 func (p *process) step(ctx context.Context, playing *playing, s *stepPlan, d *dice) (string, error) {
-	playing.asks(s.name)
+	id := playing.asks(s.name)
+	var result string
+	var err error
+	if s.kind == "" {
+		result, err = p.run(ctx, playing, s, d)
+	} else {
+		result, err = p.ask(ctx, s, id)
+	}
+	if !p.isDead() {
+		playing.shown(s, result, err)
+	}
+	return result, err
+}
+
+// run runs a step with a body.
+func (p *process) run(ctx context.Context, playing *playing, s *stepPlan, d *dice) (string, error) {
 	var options []step.Option
 	if s.retries >= 0 {
 		options = append(options, step.Retries(s.retries))
 	}
-	if s.timeout > 0 {
+	if s.timeout > 0 && p.world.paced == nil {
 		options = append(options, step.Timeout(s.timeout+d.between(0, 20_000)))
 	}
-	result, err := step.Run(ctx, s.name, func(ctx context.Context) (string, error) {
-		return p.body(ctx, playing, s)
-	}, options...)
-	if !p.isDead() {
-		playing.shown(s.name, result, err)
+	if s.once {
+		options = append(options, step.AtMostOnce())
 	}
-	return result, err
+	body := func(ctx context.Context) (string, error) { return p.body(ctx, playing, s) }
+	if s.checked {
+		check := func(ctx context.Context) (string, bool, error) { return p.check(ctx, playing, s) }
+		return step.RunWithCheck(ctx, s.name, check, body, options...)
+	}
+	return step.Run(ctx, s.name, body, options...)
 }
 
 // body is a step's body: it works for a while, sends, and returns or throws.
 func (p *process) body(ctx context.Context, playing *playing, s *stepPlan) (string, error) {
 	id := playing.begins(s, step.Attempt(ctx))
 	_, dice := p.world.name(p.name + " body " + id.String())
-	if !p.work(ctx, s.takes+dice.between(time.Microsecond, 100*time.Microsecond), s.heeds) || !p.pass(dice.between(1, 20_000)) {
+	takes := s.takes
+	if ends, ok := p.world.paced[id]; ok {
+		takes = time.Until(ends)
+	}
+	if !p.work(ctx, takes+dice.between(time.Microsecond, 100*time.Microsecond), s.heeds) || !p.pass(dice.between(1, 20_000)) {
 		return "", errDead
 	}
 	if ctx.Err() != nil && s.heeds {
@@ -100,6 +135,9 @@ func (p *process) body(ctx context.Context, playing *playing, s *stepPlan) (stri
 		return "", err
 	}
 	p.world.trace.add(p.name, "body ends", id.String())
+	if s.checked && (s.leaves || step.Attempt(ctx) > s.throws) {
+		playing.leaves(id)
+	}
 	if step.Attempt(ctx) <= s.throws {
 		err := errThrown
 		if s.retryAfter > 0 {

@@ -25,6 +25,7 @@ var (
 	seedsFlag = flag.Int("seeds", 0, "the long form: play so many seeds, on all cores")
 	fromFlag  = flag.Uint64("from", 1, "the first seed of the long form")
 	storeFlag = flag.String("store", "memory", "what the long form runs on: memory or sqlite")
+	plainFlag = flag.Bool("plain", false, "with -seed or -seeds: only steps with bodies, as seeds meant before there were waits")
 	partFlag  = flag.String("part", "", "for the long form's own processes: where the report goes")
 )
 
@@ -52,11 +53,17 @@ var warm sync.Once
 // play plays a seed.
 func play(t *testing.T, seed uint64, kind string, report *sim.Report) sim.Result {
 	t.Helper()
-	warm.Do(func() { playOnce(t, 1, "memory", sim.NewReport(), false) })
-	return playOnce(t, seed, kind, report, false)
+	return playAs(t, seed, kind, report, *plainFlag)
 }
 
-func playOnce(t *testing.T, seed uint64, kind string, report *sim.Report, prefixes bool) (result sim.Result) {
+func playAs(t *testing.T, seed uint64, kind string, report *sim.Report, plain bool) sim.Result {
+	t.Helper()
+	warm.Do(func() { playOnce(t, 1, "memory", sim.NewReport(), sim.Options{}, nil) })
+	return playOnce(t, seed, kind, report, sim.Options{Plain: plain}, nil)
+}
+
+// playOnce plays a seed; then, where it is given, is called in its world.
+func playOnce(t *testing.T, seed uint64, kind string, report *sim.Report, options sim.Options, then func(sim.Result)) (result sim.Result) {
 	t.Helper()
 	dir := ""
 	if kind == "sqlite" {
@@ -75,11 +82,10 @@ func playOnce(t *testing.T, seed uint64, kind string, report *sim.Report, prefix
 			defer opened.Close()
 			s = opened
 		}
-		result = sim.Run(seed, sim.Options{Store: s, Model: model}, report)
-		if prefixes {
-			if _, err := result.PlayPrefixes(); err != nil {
-				t.Errorf("seed %d: %v", seed, err)
-			}
+		options.Store, options.Model = s, model
+		result = sim.Run(seed, options, report)
+		if then != nil {
+			then(result)
 		}
 	})
 	return result
@@ -97,8 +103,14 @@ func check(t *testing.T, seed uint64, r sim.Result) {
 		strings.Join(lines[max(0, len(lines)-traceMax):], "\n"), seed)
 }
 
-// keptSeeds are the seeds that have found a fault.
-func keptSeeds(t *testing.T) (seeds []uint64) {
+// keptSeed is a seed that has found a fault, and what it is a seed of.
+type keptSeed struct {
+	seed  uint64
+	plain bool
+}
+
+// keptSeeds are those of seeds.txt.
+func keptSeeds(t *testing.T) (seeds []keptSeed) {
 	t.Helper()
 	file, err := os.Open("seeds.txt")
 	if err != nil {
@@ -106,15 +118,15 @@ func keptSeeds(t *testing.T) (seeds []uint64) {
 	}
 	defer file.Close()
 	for lines := bufio.NewScanner(file); lines.Scan(); {
-		number, _, _ := strings.Cut(strings.TrimSpace(lines.Text()), " ")
-		if number == "" || number == "#" {
+		words := strings.Fields(lines.Text())
+		if len(words) == 0 || words[0] == "#" {
 			continue
 		}
-		seed, err := strconv.ParseUint(number, 10, 64)
-		if err != nil {
-			t.Fatalf("seeds.txt: %v", err)
+		seed, err := strconv.ParseUint(words[0], 10, 64)
+		if err != nil || len(words) < 2 || words[1] != "plain" && words[1] != "waits" {
+			t.Fatalf("seeds.txt: %q is not a seed, its form (plain or waits) and what it has found: %v", lines.Text(), err)
 		}
-		seeds = append(seeds, seed)
+		seeds = append(seeds, keptSeed{seed, words[1] == "plain"})
 	}
 	return seeds
 }
@@ -130,8 +142,8 @@ func TestOneSeed(t *testing.T) {
 
 func TestKeptSeedsStayMended(t *testing.T) {
 	short(t)
-	for _, seed := range keptSeeds(t) {
-		check(t, seed, play(t, seed, "memory", sim.NewReport()))
+	for _, kept := range keptSeeds(t) {
+		check(t, kept.seed, playAs(t, kept.seed, "memory", sim.NewReport(), kept.plain))
 	}
 }
 

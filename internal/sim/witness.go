@@ -4,7 +4,6 @@ import (
 	stdcmp "cmp"
 	"context"
 	"encoding/json/v2"
-	"fmt"
 	"reflect"
 	"sync"
 	"time"
@@ -33,6 +32,17 @@ type witness struct {
 	retries  map[retryOf]time.Time
 	lenient  bool // sends are answered by nobody who stores them
 	calm     bool // nothing goes wrong in this world
+
+	steps     map[string]*stepPlan // by workflow and name
+	stored    []storedEvent        // by position, from 1
+	opened    int64                // waits
+	stands    []string             // runs of which a wait was registered again by the change that is looked at
+	listening map[string][]*record // runs that an event cancels
+	claims    map[claimID]*claimed
+	how       string               // a claim was freed last
+	starts    map[retryOf]string   // the call that recorded the start of an attempt
+	left      map[stepID]string    // what bodies have left for checks
+	askedAt   map[stepID]time.Time // when code first asked for each step
 }
 
 // record is a run as its last commit left it.
@@ -43,7 +53,10 @@ type record struct {
 	versions []int // of the code that played it
 	acked    bool  // somebody was told of it
 	playing  *playing
-	lastCall string // that it had when it ended
+	lastCall string    // that it had when it ended
+	begunAt  time.Time // its current call
+	endedAt  time.Time // as time goes here, whatever the node's clock said
+	waiting
 }
 
 type entry struct {
@@ -77,10 +90,23 @@ type retryOf struct {
 }
 
 func newWitness(w *world, model store.Store) *witness {
-	return &witness{
+	t := &witness{
+		steps: map[string]*stepPlan{}, listening: map[string][]*record{}, claims: map[claimID]*claimed{}, starts: map[retryOf]string{}, left: map[stepID]string{}, askedAt: map[stepID]time.Time{},
 		world: w, model: model, runs: map[string]*record{}, calls: map[string]*callRecord{}, events: map[eventID]*eventRecord{}, keys: map[runKey]string{},
 		children: map[string]int{}, bodies: map[stepID]int{}, retries: map[retryOf]time.Time{}, attempts: map[retryOf]int{},
 	}
+	for _, f := range w.plan.workflows {
+		f.each(func(s *stepPlan) { t.steps[f.name+"/"+s.name] = s })
+	}
+	return t
+}
+
+// output is what is saved; nil where nothing is.
+func (e *entry) output() []byte {
+	if e == nil {
+		return nil
+	}
+	return e.saved.Output
 }
 
 func (r *record) entry(id workflow.StepID) *entry {
@@ -166,7 +192,7 @@ func (t *witness) compare(id string, expected, got []store.Result) {
 
 // change takes in one committed change.
 func (t *witness) change(n *node, change store.Change, res store.Result, touched map[string]bool) {
-	w := walk{t: t, node: n, keys: res.Keys, retries: res.Retries, touched: touched}
+	w := walk{t: t, node: n, result: &res, keys: res.Keys, retries: res.Retries, touched: touched}
 	w.ops(change)
 	for _, id := range w.order {
 		t.check(n, id, w.inputs[id])
@@ -174,12 +200,17 @@ func (t *witness) change(n *node, change store.Change, res store.Result, touched
 	if w.event != nil {
 		t.checkStarts(*w.event)
 	}
+	for _, id := range t.stands {
+		t.checkStanding(id)
+	}
+	t.stands = nil
 }
 
 // walk goes through the operations of a change that were done.
 type walk struct {
 	t       *witness
 	node    *node
+	result  *store.Result
 	keys    []store.KeyResult
 	retries []time.Time
 	touched map[string]bool
@@ -195,6 +226,9 @@ func (w *walk) ops(change []store.Op) {
 			taken := w.keys[0]
 			w.keys = w.keys[1:]
 			if taken.Taken {
+				if op.Key.Kind == store.KeyClaim {
+					w.t.takes(op.Key)
+				}
 				w.ops(op.Then)
 			} else if op.Key.Kind == store.KeySend {
 				w.t.world.report.reached(sendRepeated)
@@ -211,10 +245,20 @@ func (w *walk) ops(change []store.Op) {
 				w.t.broken("W8", "event %s %s is stored twice", id.name, id.id)
 			}
 			w.t.events[id] = &eventRecord{started: map[string]int{}}
+			w.t.stores(id, op.Event)
 			w.t.child(op.Event.Payload)
 			w.event = &id
 		case store.UpdateRun:
 			w.touch(op.Run.ID, op)
+			if len(op.Open) > 0 {
+				w.t.opens(w.t.runs[op.Run.ID], op.Open, w.result.Opened)
+			}
+		case store.UseEvent:
+			w.t.uses(op)
+		case store.PassKey:
+			w.t.passes(w.node, op)
+		case store.CloseWait:
+			w.t.forgets(op)
 		case store.SaveSteps:
 			w.touch(op.RunID, op)
 			for i, r := range op.Retries {
@@ -224,8 +268,11 @@ func (w *walk) ops(change []store.Op) {
 				}
 			}
 			w.retries = w.retries[len(op.Retries):]
-			if len(op.Starts) > 0 {
+			for i, start := range op.Starts {
 				w.t.world.report.reached(startRecorded)
+				if w.result.Starts[i].Entry == 0 {
+					w.t.starts[retryOf{stepID{op.RunID, start.StepID}, start.Attempt}] = op.CallID
+				}
 			}
 		}
 	}
@@ -250,7 +297,19 @@ func (t *witness) inserted(op store.InsertRun) {
 	}
 	first := run
 	first.Call, first.Epoch, first.Status, first.Version, first.NextAt = nil, 0, workflow.Queued, 0, run.CreatedAt
-	t.runs[run.ID] = &record{Run: first, payload: string(op.Payload)}
+	r := &record{Run: first, payload: string(op.Payload)}
+	r.after, r.open, r.used, r.startAt = int64(len(t.stored)), map[workflow.StepID]*openWait{}, map[int64]bool{}, run.CreatedAt
+	if run.Status == workflow.Queued {
+		r.NextAt, r.startAt = run.NextAt, run.NextAt
+	}
+	t.runs[run.ID] = r
+	t.takesOver(r, op.Replay)
+	for _, w := range op.Waits {
+		if w.Kind == workflow.KindCancel {
+			r.cancels = w.Event.Names[0]
+			t.listening[r.cancels] = append(t.listening[r.cancels], r)
+		}
+	}
 	if run.Key != "" {
 		key := runKey{run.App, run.Workflow, run.Key}
 		if owner := t.keys[key]; owner != "" {
@@ -322,47 +381,3 @@ func (t *witness) called(n *node, call string, message []byte) {
 }
 
 // describe shows a change in the trace.
-func describe(change store.Change, res store.Result) string {
-	text := ""
-	for _, op := range change {
-		text += describeOp(op) + " "
-	}
-	if res.Err != nil {
-		return text + "refused: " + res.Err.Error()
-	}
-	return text
-}
-
-func describeOp(op store.Op) string {
-	switch op := op.(type) {
-	case store.InsertRun:
-		return fmt.Sprintf("insert %s %s %q of %q", op.Run.ID, op.Run.Status, op.Run.Workflow, op.Run.Event)
-	case store.UpdateRun:
-		call := ""
-		if op.Run.Call != nil {
-			call = op.Run.Call.ID
-		}
-		return fmt.Sprintf("update %s v%d %s epoch %d cuts %d %s", op.Run.ID, op.Run.Version, op.Run.Status, op.Run.Epoch, op.Run.Cuts, call)
-	case store.SaveSteps:
-		text := fmt.Sprintf("save %s %s nonce %.6s", op.RunID, op.CallID, op.Nonce)
-		for _, s := range op.Steps {
-			text += fmt.Sprintf(" %s/%d=%s%s", s.Name, s.Number, s.Status, s.Output)
-		}
-		for _, r := range op.Retries {
-			text += fmt.Sprintf(" %s/%d retry %d at %s", r.Name, r.Number, r.Attempt, r.RetryAt.Format("15:04:05.000"))
-		}
-		for _, s := range op.Starts {
-			text += fmt.Sprintf(" %s/%d starts", s.Name, s.Number)
-		}
-		return text
-	case store.InsertEvent:
-		return fmt.Sprintf("event %s %s", op.Event.Name, op.Event.ID)
-	case store.TakeKey:
-		return fmt.Sprintf("key %s %q then [%s]", op.Key.Kind, op.Key.Key, describe(op.Then, store.Result{}))
-	case store.PutApp:
-		return "app " + op.App.Name
-	case store.DropKeys:
-		return "drop keys"
-	}
-	return ""
-}

@@ -27,6 +27,7 @@ const endMax = 2 * time.Hour
 type Options struct {
 	Store store.Store // empty
 	Model store.Store // the model of a store, empty; the same as Store where that is the model
+	Plain bool        // all steps have bodies: what a seed meant before there were waits
 	fail  *failure    // one fault at a chosen place, and no other
 	plan  *plan       // in the place of the seed's
 }
@@ -54,6 +55,7 @@ type world struct {
 	beside beside        // faults and restarts that go on
 
 	services []*service
+	paced    map[stepID]time.Time // when bodies end, in the place of their plans
 
 	mu        sync.Mutex // guards what follows
 	counters  map[string]int
@@ -64,11 +66,13 @@ type world struct {
 	processes []*process
 	lines     []*line
 	offsetMax time.Duration // the furthest that any node's clock was ahead
+	stepped   bool          // a node's clock has stepped
 	faulty    bool
 	full      bool
 	apart     map[string]bool // apps that are cut off
 	broken    []string
 	failable  map[string]int // how many of each could have failed
+	disturbed time.Time      // when something last kept a node from its work
 }
 
 // Run plays a seed. It must be called in a bubble of testing/synctest, with crypto/rand set to the seed.
@@ -78,7 +82,7 @@ func Run(seed uint64, o Options, report *Report) Result {
 		counters: map[string]int{}, apart: map[string]bool{}, failable: map[string]int{}, trace: &trace{start: time.Now()},
 	}
 	if w.plan == nil {
-		w.plan = newPlan(w.chance)
+		w.plan = newPlan(w.chance, o.Plain)
 	}
 	w.keys, _ = auth.New(apiKey)                   // long enough
 	w.signing, _ = signature.ParseKeys(signingKey) // likewise
@@ -164,6 +168,13 @@ func (w *world) calm() {
 		rest(pause)
 	}
 	rest(2 * time.Second) // and nothing changes any more
+	for range 20 {
+		if len(w.witness.waitsLeft()) == 0 {
+			return
+		}
+		rest(time.Second)
+	}
+	w.violation("W5", "long after the last run has ended these waits are open: %+v", w.witness.waitsLeft())
 }
 
 // end lets everything go. Whatever does not end within an hour never would.
@@ -215,6 +226,33 @@ func (w *world) latest() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return time.Now().Add(w.offsetMax)
+}
+
+// disturb notes that something keeps a node from its work now, or has done so until now.
+func (w *world) disturb() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.disturbed = time.Now()
+}
+
+// undisturbed is for how long nothing has kept a node from its work since all of those instants.
+func (w *world) undisturbed(since ...time.Time) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	latest := w.disturbed
+	for _, at := range since {
+		if at.After(latest) {
+			latest = at
+		}
+	}
+	return time.Since(latest)
+}
+
+// steady tells whether no clock has stepped, in a world where what is shown was saved now.
+func (w *world) steady() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.stepped && w.paced == nil
 }
 
 func (w *world) isOver() bool {

@@ -78,6 +78,9 @@ type Reader interface {
 	NextTimer(ctx context.Context) (time.Time, error)
 	// Ready lists an app's queued runs that are due at now, earliest first.
 	Ready(ctx context.Context, env, app string, now time.Time, limit int) ([]Ready, error)
+	// Stranded lists runs to which nothing will ever happen: they have not ended, nothing is due, and nothing they wait for is open. There
+	// are none (W5).
+	Stranded(ctx context.Context, limit int) ([]string, error)
 	// InCall lists the runs that have a current call, in the order of their ids, after the given id.
 	InCall(ctx context.Context, after string, limit int) ([]workflow.Run, error)
 	// Event reads one event. ErrNotFound.
@@ -147,7 +150,8 @@ type SaveSteps struct {
 	BytesMax int // and so many bytes of results
 }
 
-// Start records that a step's body is about to run (C13). A step that has an entry keeps it, and nothing is recorded.
+// Start records that a step's body is about to run (C13). A step that has an entry keeps it, and nothing is recorded; nor is it where
+// that attempt, or a later one, has thrown: such a start comes late, and what was thrown stays due (K6).
 type Start struct {
 	workflow.StepID
 	Attempt   int

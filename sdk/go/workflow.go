@@ -160,7 +160,8 @@ func OnSchedule(cron string, opts ...TriggerOption) WorkflowOption {
 	return addTrigger("schedule", cron, trigger{Schedule: cron}, opts)
 }
 
-// CancelOn cancels the workflow's runs when an event of that name comes; say with If which of them it means.
+// CancelOn cancels the workflow's runs when an event of that name comes; say with If which of them it means: a filter here sees the run
+// too, as in `payload.id == run.payload.id`.
 func CancelOn(event string, opts ...TriggerOption) WorkflowOption {
 	return workflowOption(func(d *definition) {
 		d.cancelOn = append(d.cancelOn, triggerOf("event", event, trigger{Event: event}, opts))

@@ -262,10 +262,12 @@ func (r *run) start(s store.Start, callID string) store.StartResult {
 		return store.StartResult{Entry: e.Entry}
 	}
 	var res store.StartResult
+	late := false
 	for _, a := range r.attempts {
 		if a.StepID != s.StepID {
 			continue
 		}
+		late = late || (a.CallID == "" && a.Attempt >= s.Attempt)
 		if a.CallID == callID && a.Attempt == s.Attempt {
 			res.Again = res.Again || a.Again // the same start once more
 			continue
@@ -277,6 +279,9 @@ func (r *run) start(s store.Start, callID string) store.StartResult {
 	}
 	if s.Interrupted != nil && res.Again {
 		return store.StartResult{Entry: r.append(*s.Interrupted, 0, 0).Entry}
+	}
+	if late {
+		return res
 	}
 	r.putAttempt(store.Attempt{StepID: s.StepID, Attempt: s.Attempt, CallID: callID, StartedAt: s.StartedAt, Again: res.Again})
 	return res

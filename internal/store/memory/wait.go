@@ -190,3 +190,17 @@ func (s *Store) Position(_ context.Context, cursor string) (int64, error) {
 	defer s.mu.Unlock()
 	return s.cursors[cursor], nil
 }
+
+// Stranded implements store.Reader.
+func (s *Store) Stranded(_ context.Context, limit int) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []string
+	for _, r := range s.sorted(func(r *run) bool { return !r.Status.Final() && r.TimerAt().IsZero() && r.ReadyAt().IsZero() }, byID) {
+		comes := func(w store.Wait) bool { return w.Kind != workflow.KindCancel && !w.Orphan }
+		if !slices.ContainsFunc(r.waits, comes) && len(out) < limit {
+			out = append(out, r.ID)
+		}
+	}
+	return out, nil
+}

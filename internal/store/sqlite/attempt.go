@@ -16,9 +16,10 @@ func (s *Store) start(h *head, start store.Start, callID string) (store.StartRes
 	if standing != nil {
 		return store.StartResult{Entry: standing.Entry}, nil
 	}
-	res := store.StartResult{}
+	res, late := store.StartResult{}, false
 	err = query(s.writer, sqlSelectStarts, func(b *binder) { b.int(h.seq); b.text(start.Name); b.int(int64(start.Number)) }, func(r *scanner) error {
 		attempt, call, endedAt, again := int(r.int()), r.text(), r.time(), r.bool()
+		late = late || (call == "" && attempt >= start.Attempt)
 		if call == callID && attempt == start.Attempt {
 			res.Again = res.Again || again // the same start once more
 			return nil
@@ -35,6 +36,9 @@ func (s *Store) start(h *head, start store.Start, callID string) (store.StartRes
 	if start.Interrupted != nil && res.Again {
 		appended, err := s.append(h, *start.Interrupted, 0, 0)
 		return store.StartResult{Entry: appended.Entry}, err
+	}
+	if late {
+		return res, nil
 	}
 	return res, s.putAttempt(h, store.Attempt{StepID: start.StepID, Attempt: start.Attempt, CallID: callID, StartedAt: start.StartedAt, Again: res.Again})
 }

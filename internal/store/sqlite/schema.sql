@@ -54,6 +54,7 @@ CREATE TABLE runs (
 CREATE INDEX runs_timer ON runs (timer_at) WHERE timer_at > 0;
 CREATE INDEX runs_ready ON runs (env, app, ready_at) WHERE ready_at > 0;
 CREATE INDEX runs_in_call ON runs (id) WHERE status = 'running';
+CREATE INDEX runs_idle ON runs (id) WHERE ended_at = 0 AND timer_at = 0 AND ready_at = 0; -- who waits for news alone (W5)
 CREATE INDEX runs_by_workflow ON runs (env, workflow, id);
 
 -- What a run was given and what came out: each written once.

@@ -125,6 +125,9 @@ const (
 		WHERE waits.kind = 'invoke' AND waits.id > +?1 AND (orphan = 1 OR runs.ended_at > 0 OR child.id IS NULL OR child.ended_at > 0) ORDER BY waits.id LIMIT +?2`
 	sqlWaitsFulfilled = `SELECT ` + waitColumns + ` JOIN callbacks ON callbacks.run = waits.run AND callbacks.name = waits.name AND callbacks.number = waits.of_number
 		WHERE waits.kind = 'callback' AND callbacks.ended_at > 0 AND waits.id > +?1 ORDER BY waits.id LIMIT +?2`
+	// W5: what has not ended has a time, or waits for something that is open.
+	sqlStranded = `SELECT id FROM runs WHERE ended_at = 0 AND timer_at = 0 AND ready_at = 0
+		AND NOT EXISTS (SELECT 1 FROM waits WHERE waits.run = runs.seq AND kind <> 'cancel' AND orphan = 0) ORDER BY id LIMIT +?`
 	sqlSelectMatchPaths = `SELECT DISTINCT paths FROM wait_events WHERE env=+? AND event=+? AND paths <> '' ORDER BY paths`
 	sqlEventsForward    = `SELECT ` + eventColumns + ` FROM events WHERE position > +?3 AND (+?4=0 OR position <= +?4)
 		AND (+?1='' OR env=+?1) AND (+?2='' OR name=+?2)

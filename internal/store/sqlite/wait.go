@@ -348,3 +348,12 @@ func (s *Store) Position(ctx context.Context, cursor string) (int64, error) {
 	})
 	return position, err
 }
+
+// Stranded implements store.Reader.
+func (s *Store) Stranded(ctx context.Context, limit int) ([]string, error) {
+	var out []string
+	err := s.read(ctx, func(conn *sqlite.Conn) error {
+		return query(conn, sqlStranded, func(b *binder) { b.int(int64(limit)) }, func(r *scanner) error { out = append(out, r.text()); return nil })
+	})
+	return out, err
+}

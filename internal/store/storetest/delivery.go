@@ -58,6 +58,15 @@ func deliveriesAreKept(t *testing.T, s store.Store) {
 			t.Errorf("%v: %v", other, err)
 		}
 	}
+	key := store.Key{Env: "default", Kind: store.KeyDelivery, Scope: "shop", Key: "evt_1", Owner: "dlv_3", Answer: []byte(`[]`)}
+	for n, owner := range []string{"dlv_3", "dlv_4"} { // the second finds the first's key, and is not stored
+		key.Owner = owner
+		again := delivery(3+n, store.DeliveryVerified)
+		if res := must(t, s, store.TakeKey{Key: key, Now: T0, Then: []store.Op{store.InsertDelivery{Delivery: again}}}); res.Keys[0].Taken != (n == 0) || res.Keys[0].Key.Owner != "dlv_3" || string(res.Keys[0].Key.Answer) != `[]` {
+			t.Errorf("%s: %+v", owner, res)
+		}
+	}
+	equal(t, deliveries(t, s, store.DeliveryQuery{}), "3 1")
 	empty := store.Delivery{Env: "default", ID: "dlv_2", Hook: "erp", Status: store.DeliveryVerified, ReceivedAt: T0}
 	must(t, s, store.InsertDelivery{Delivery: empty})
 	if got, err := s.Delivery(ctx, "default", "dlv_2"); err != nil || len(got.Body) != 0 || len(got.Events) != 0 {

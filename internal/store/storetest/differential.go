@@ -330,6 +330,7 @@ type Contents struct {
 	Due      []store.Schedule
 	Later    []store.LaterEvent
 	NextDue  time.Time
+	Stranded []string
 
 	Deliveries []store.Delivery
 }
@@ -423,5 +424,7 @@ func (c *Contents) dumpWaits(s store.Reader, check func(error)) {
 	c.Later, err = s.LaterEvents(ctx, T0.Add(1000*time.Hour), 100)
 	check(err)
 	c.NextDue, err = s.NextDue(ctx)
+	check(err)
+	c.Stranded, err = s.Stranded(ctx, 100)
 	check(err)
 }

@@ -186,6 +186,26 @@ func schedulesAndLaterEventsAreDue(t *testing.T, s store.Store) {
 	must(t, s, store.DropSchedule{Env: "default", ID: "s1"})
 }
 
+// W5: a run that waits for nothing that can come is found by one query; one that waits for an event is not.
+func strandedRunsAreFound(t *testing.T, s store.Store) {
+	stranded := func() string {
+		list, err := s.Stranded(context.Background(), 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(list)
+	}
+	run := begun(t, s, 1)
+	must(t, s, store.InsertRun{Run: NewRun(2)})
+	equal(t, stranded(), "[]")
+	wait := workflow.Wait{StepID: workflow.StepID{Name: "e", Number: 1}, Kind: workflow.KindEvent, Event: &workflow.EventWait{Names: []string{"paid"}}}
+	d := apply(t, run, workflow.End{CallID: run.Call.ID, Kind: workflow.EndSuspended, Waits: true, Opened: []workflow.Wait{wait}, Why: "why"})
+	must(t, s, store.UpdateRun{Run: d.Run, Open: []store.OpenWait{{Wait: wait}}})
+	equal(t, stranded(), "[]")
+	must(t, s, store.CloseWait{RunID: run.ID, StepID: wait.StepID})
+	equal(t, stranded(), "[run_0001]")
+}
+
 func cursorsNeverGoBack(t *testing.T, s store.Store) {
 	position := func() int64 {
 		n, err := s.Position(context.Background(), "match")

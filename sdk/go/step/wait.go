@@ -176,7 +176,8 @@ func (o *waitOptions) ofEvents(option string) {
 	}
 }
 
-// If takes only events for which the filter, a CEL expression over the event, is true. Never build a filter from text that others
+// If takes only events for which the filter, a CEL expression over the event (payload, event) and its run (run.id, run.key,
+// run.payload), is true. Never build a filter from text that others
 // gave; Match is quicker and safe.
 func If(filter string) WaitOption {
 	return waitOption(func(o *waitOptions) {

@@ -123,6 +123,11 @@ function bind(core: Core, scope: Scope): Nelkap {
   return bound;
 }
 
+/** A client bound to a run or a step. @internal */
+export function boundTo(nelkap: Nelkap, scope: Scope): Nelkap {
+  return bind(cores.get(nelkap) as Core, scope);
+}
+
 /** What an adapter serves. @internal */
 export function serverOf(nelkap: Nelkap, options: HandlerOptions): Server {
   const core = cores.get(nelkap);

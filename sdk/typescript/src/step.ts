@@ -48,7 +48,7 @@ export interface WaitOptions<Name extends EventName> extends Renamed {
   event: Name | readonly Name[];
   /** Paths and the values they must have: `{ 'payload.id': order.id }`. */
   match?: Record<string, string | number | boolean | null>;
-  /** A CEL condition on the event. Never build it from data, which could change what it says: that is for `match`. */
+  /** A CEL condition on the event (`payload`, `event`) and its run (`run.id`, `run.key`, `run.payload`). Never build it from data, which could change what it says: that is for `match`. */
   if?: string;
   /** How long to wait; without it as long as the run may take. */
   timeout?: Duration;

@@ -7,7 +7,7 @@ import type { Run } from './run.js';
 import type { StandardSchemaV1 } from './schema.js';
 import type { Step } from './step.js';
 
-/** Starts a run for each event of that name. `if` is a CEL condition on `event`, `payload`, `id` and `createdAt`. */
+/** Starts a run for each event of that name. `if` is a CEL condition on `payload` and `event`, which has `id`, `event`, `createdAt` and `payload`. */
 export interface EventTrigger<Name extends string = EventName> {
   event: Name;
   if?: string;
@@ -81,7 +81,7 @@ export interface WorkflowOptions<Payload> extends Defaults {
   name: string;
   /** How long a silent call keeps its run (default 5 minutes, at least 5 seconds). */
   lease?: Duration;
-  /** Events that cancel the workflow's runs; `if` says which. */
+  /** Events that cancel the workflow's runs; `if` says which, and sees `run` too: `payload.id == run.payload.id`. */
   cancelOn?: EventTrigger | readonly EventTrigger[];
   /**
    * One run per key: the first run that claims the key goes on, the others end as skipped. A function of the payload alone,

@@ -46,6 +46,7 @@ export function attempt(options: AttemptOptions): Attempt {
   const process = shared();
   const controller = new AbortController();
   const scope = stepScope({ call, ...step, signal: controller.signal, isCheck });
+  const instant = (): string => new Date(call.clock.now()).toISOString();
   const startedAt = instant();
   const settle = (how: () => Omit<Outcome, 'startedAt' | 'endedAt'>): void => {
     if (scope.closed) return;
@@ -65,7 +66,7 @@ export function attempt(options: AttemptOptions): Attempt {
     settle(() => threw(error, scope));
     controller.abort(error);
   };
-  const cancel = timeoutMs === undefined ? () => {} : process.clock.after(timeoutMs, timeOut);
+  const cancel = timeoutMs === undefined ? () => {} : call.clock.after(timeoutMs, timeOut);
   process.bodies += 1;
   body(options, scope).then(
     (value) => settle(() => returned(value, scope)),
@@ -114,8 +115,4 @@ function threw(thrown: unknown, scope: StepScope): Omit<Outcome, 'startedAt' | '
 
 function whatOf({ isCheck, name }: StepScope): string {
   return `${isCheck ? 'the check of ' : ''}step '${name}'`;
-}
-
-function instant(): string {
-  return new Date(shared().clock.now()).toISOString();
 }

@@ -26,7 +26,7 @@ import { onceKey } from './once.js';
 import { pause, pauseMs } from './pause.js';
 import { payloadFor } from './payload.js';
 import { retryAfterMs } from './retry-after.js';
-import { macrotask, randomHex, shared } from './process.js';
+import { type Clock, macrotask, randomHex, shared } from './process.js';
 import type { RunScope, Scope } from './scope.js';
 
 /** What a call's connection is to be answered: a text of ours, a failure that counts as a cut, or nothing more. */
@@ -44,7 +44,22 @@ export interface CallOptions {
   /** The host's time limit, less what an answer takes. */
   readonly yieldAfterMs: number | undefined;
   readonly onOver: (call: Call) => void;
+  /** The time that its bodies and pauses take; else the process's clock. */
+  readonly clock?: Clock;
+  readonly hooks?: Hooks;
 }
+
+/** Where `nelkap/testing` takes part in a call. Nobody else does. */
+export interface Hooks {
+  /** What runs in place of a step's function or check. */
+  body(step: StepName, isCheck: boolean, fn: StepBody): StepBody;
+  /** The step's idempotency key. */
+  key(step: StepName): string;
+  /** The code is about to start a run of a workflow. */
+  names(definition: Definition): void;
+}
+
+export type StepBody = (context: StepContext) => unknown;
 
 /** A step that the code asks for. */
 export interface AskedStep {
@@ -59,8 +74,8 @@ export interface AskedStep {
 
 /** What a step does, where it has a body. */
 interface Body {
-  fn: (context: StepContext) => unknown;
-  check?: ((context: StepContext) => unknown) | undefined;
+  fn: StepBody;
+  check?: StepBody | undefined;
   timeoutMs: number | undefined;
 }
 
@@ -87,6 +102,8 @@ export class Call {
   readonly message: CallMessage;
   readonly destination: Destination;
   readonly log: Log;
+  readonly clock: Clock;
+  readonly hooks: Hooks | undefined;
   readonly answer: Promise<CallAnswer>;
   /** Settles when the answer was delivered, the end accepted, or the call is over otherwise. */
   readonly ended: Promise<void>;
@@ -120,7 +137,9 @@ export class Call {
     this.manifest = options.manifest;
     this.log = options.log;
     this.heartbeatMs = options.message.call.heartbeatMs;
-    this.since = shared().clock.now();
+    this.clock = options.clock ?? shared().clock;
+    this.hooks = options.hooks;
+    this.since = this.clock.now();
     this.playing = new Playing(options.message, {
       nonce: randomHex(16),
       manifest: options.manifest,
@@ -221,13 +240,13 @@ export class Call {
   unsent(silentSince: number): void {
     if (this.failingSince === undefined) {
       this.failingSince = silentSince;
-      this.after(silentSince + this.playing.outageMs - shared().clock.now(), () => this.fails('silent'));
+      this.after(silentSince + this.playing.outageMs - this.clock.now(), () => this.fails('silent'));
     }
     this.fails('unsent');
   }
 
   private fails(on: 'unsent' | 'silent'): void {
-    if (this.failingSince !== undefined) this.apply({ on, ms: shared().clock.now() - this.failingSince });
+    if (this.failingSince !== undefined) this.apply({ on, ms: this.clock.now() - this.failingSince });
   }
 
   /** The code asks for a step. The promise stays pending when the call is over first. */
@@ -311,7 +330,7 @@ export class Call {
   }
 
   private after(ms: number, then: () => void): void {
-    const cancel = shared().clock.after(ms, () => {
+    const cancel = this.clock.after(ms, () => {
       this.timers.delete(cancel);
       then();
     });
@@ -383,12 +402,13 @@ export class Call {
     const body = this.waiting.get(id)?.body;
     const fn = does === 'check' ? body?.check : body?.fn;
     if (fn === undefined) return;
+    const isCheck = does === 'check';
     const running = attempt({
       call: this,
       step: { name, number },
       tries,
-      fn,
-      isCheck: does === 'check',
+      fn: this.hooks?.body({ name, number }, isCheck, fn) ?? fn,
+      isCheck,
       timeoutMs: body?.timeoutMs,
       key: this.keyOf({ name, number }),
       bind: this.options.bind,
@@ -403,7 +423,8 @@ export class Call {
 
   /** Keys are made side by side and given in the order of the asking, so that bodies start in that order. */
   private keyOf(step: StepName): Promise<string> {
-    const key = idempotencyKey(this.message.run, step);
+    const made = this.hooks?.key(step);
+    const key = made === undefined ? idempotencyKey(this.message.run, step) : Promise.resolve(made);
     const turn = this.keyTurn.then(() => key);
     this.keyTurn = turn;
     return turn;
@@ -422,7 +443,7 @@ export class Call {
   }
 
   private async read(after: number): Promise<void> {
-    const { clock } = shared();
+    const { clock } = this;
     for (let fails = 0; fails < READ_TRIES_MAX && !this.isOver; fails++) {
       try {
         const page = (await this.destination.read(this, after, this.controller.signal)) as {

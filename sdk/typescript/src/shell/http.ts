@@ -6,6 +6,8 @@ export interface Address {
   readonly url: string;
   readonly apiKey: string | undefined;
   readonly fetch: typeof fetch;
+  /** Limits requests in place of the clock that they are given. */
+  readonly clock?: Clock;
 }
 
 export interface Exchange {
@@ -24,7 +26,7 @@ export async function exchange(address: Address, clock: Clock, request: Exchange
   const { method, path, body } = request;
   const controller = new AbortController();
   const abort = (): void => controller.abort();
-  const cancel = clock.after(request.limitMs, abort);
+  const cancel = (address.clock ?? clock).after(request.limitMs, abort);
   request.signal?.addEventListener('abort', abort);
   if (request.signal?.aborted) abort();
   try {

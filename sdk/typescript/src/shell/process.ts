@@ -88,9 +88,11 @@ export function randomHex(bytes: number): string {
 
 type Immediate = (then: () => void) => unknown;
 
+/** Taken when the module loads: the fake timers of a test must not hold the code up. */
+const immediate = (globalThis as { setImmediate?: Immediate }).setImmediate;
+
 /** Calls `then` in a macrotask of its own. Never setTimeout, which hosts hold back by milliseconds (H1). */
 export const macrotask: Immediate = (then) => {
-  const immediate = (globalThis as { setImmediate?: Immediate }).setImmediate;
   if (immediate !== undefined) return immediate(then);
   const { port1, port2 } = new MessageChannel();
   port1.onmessage = () => {

@@ -49,6 +49,7 @@ export async function sendRun(
 ): Promise<Started> {
   const what = `the run of workflow '${definition.name}'`;
   refuseOthers(options, ['key', 'keyFor', 'at', 'delay'], what);
+  sender.scope?.call.hooks?.names(definition);
   const { key, keyFor, at, delay } = options;
   if (at !== undefined && delay !== undefined)
     throw new TypeError(`${what} has both 'at' and 'delay': give one of them`);

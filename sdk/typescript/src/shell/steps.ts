@@ -24,7 +24,6 @@ import {
   refuseOthers,
 } from './definition.js';
 import { checkKey } from './once.js';
-import { shared } from './process.js';
 import type { Scope } from './scope.js';
 
 /** Promise 16: a sleep has at most a year. */
@@ -108,10 +107,10 @@ function sleepStep(_: Call, name: string, duration: Duration, options?: Options)
   return waitStep(name, { kind: 'sleep', delayMs }, options, [], what);
 }
 
-function sleepUntilStep(_: Call, name: string, time: Date | string, options?: Options): AskedStep {
+function sleepUntilStep(call: Call, name: string, time: Date | string, options?: Options): AskedStep {
   const what = `the sleep '${name}'`;
   const until = instant(time, `the end of ${what}`);
-  if (Date.parse(until) - shared().clock.now() > SLEEP_MS_MAX) throw tooLong(what);
+  if (Date.parse(until) - call.clock.now() > SLEEP_MS_MAX) throw tooLong(what);
   return waitStep(name, { kind: 'sleep', until }, options, [], what);
 }
 
@@ -164,6 +163,7 @@ function invokeStep(
 ): AskedStep {
   const what = `the invoke '${name}'`;
   const definition = definitionOf(workflow);
+  call.hooks?.names(definition);
   const app = definition.app();
   const wait: Wait = {
     kind: 'invoke',

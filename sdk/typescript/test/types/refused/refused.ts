@@ -1,4 +1,5 @@
 import { nelkap } from 'nelkap';
+import { crashEverywhere, marks, testRun } from 'nelkap/testing';
 import { z } from 'zod';
 
 const { step } = nelkap;
@@ -68,3 +69,12 @@ nelkap.workflow({ name: 'x', cancelOn: { schedule: '@daily' } }, async () => 1);
 // What is not there yet is not in the types either.
 nelkap.workflow({ name: 'y', onFailure: () => 1 }, async () => 1); // refused: onFailure
 step.undo('ad', () => 1); // refused: undo
+
+testRun(nelkap.workflow('w', async (x: string) => x)); // refused: Expected
+testRun(nelkap.workflow('w', async (x: string) => x), 5); // refused: number
+testRun(nelkap.workflow('w', async () => 1), undefined, { step: {} }); // refused: step
+testRun(nelkap.workflow('w', async () => 1), undefined, { events: [{ event: 'e', payload: 1, iff: 'x' }] }); // refused: iff
+testRun(nelkap.workflow('w', async () => 1)).then((run) => run.skip('3 dayz')); // refused: 3 dayz
+crashEverywhere(nelkap.workflow('w', async () => 1), undefined, { check: (run) => run.output.length }); // refused: length
+crashEverywhere(nelkap.workflow('w', async () => 1), undefined, { timings: ['never'] }); // refused: never
+marks().leave(5); // refused: number

@@ -1,0 +1,474 @@
+package sim
+
+import (
+	"context"
+	"encoding/json/v2"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/wire"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// soon is how long what is due may be left undone while nothing disturbs the nodes: the pause between two looks at the store that
+// nobody has hinted at, and a while.
+const soon = 7 * time.Second
+
+// waiting is what the witness keeps of a run for its waits.
+type waiting struct {
+	after    int64 // how many events were there before the run
+	open     map[workflow.StepID]*openWait
+	used     map[int64]bool // events, by position
+	usedNow  int64          // the event that the change which is looked at uses; zero: none
+	kept     int64          // entries that a replay has from its original
+	startAt  time.Time      // before which it must not begin
+	cancels  string         // the event that cancels it
+	asked    bool           // a client has asked for its end
+	cancelAt time.Time      // when an event came that cancels it
+	orphaned time.Time      // since when nobody waits for it any more
+}
+
+// openWait is a wait as it was first registered.
+type openWait struct {
+	workflow.Wait
+	order    int64
+	after    int64 // events up to here do not count
+	events   int64 // how many events there were
+	openedAt time.Time
+	orphan   bool
+	step     *stepPlan
+}
+
+// claimID is what one run at a time may own: its scope is app, workflow and the claim's name.
+type claimID struct{ scope, key string }
+
+// claimed is who owns a claim, and what frees it.
+type claimed struct {
+	owner string
+	rule  struct {
+		UntilFailed bool
+		ForMs       int64
+	}
+}
+
+// insertedChild takes in the run that an invoke has started: one for each step, with what its parent gave it (K1).
+func (t *witness) insertedChild(parent *record, w *openWait, start store.InsertRun) {
+	t.inserted(start)
+	child := t.runs[start.Run.ID]
+	id := stepID{parent.ID, w.StepID}
+	var in payload
+	switch {
+	case json.Unmarshal(start.Payload, &in) != nil || in.From != invokedBy(id):
+		t.broken("K1", "%s started the run %s with the payload %s", id, child.ID, start.Payload)
+	case w.Child != child.ID || child.Parent != parent.ID:
+		t.broken("K1", "%s waits for %s, and started the run %s of the parent %q", id, w.Child, child.ID, child.Parent)
+	case w.step != nil && w.step.invokes != nil && (child.Workflow != w.step.invokes.name || child.App != w.step.invokes.app):
+		t.broken("K1", "%s started a run of %s in %s, and asked for %s in %s", id, child.Workflow, child.App, w.step.invokes.name, w.step.invokes.app)
+	}
+}
+
+// takesOver takes in what a replay has from the run that it replays: entries, and the events that its waits may find again (K5).
+func (t *witness) takesOver(r *record, replay *store.Replay) {
+	if replay == nil {
+		return
+	}
+	r.kept = replay.Entries
+	for _, position := range replay.Used {
+		r.used[position] = true
+	}
+	if replay.Events {
+		r.after = t.runs[replay.RunID].after
+	}
+}
+
+// checkKept: what a replay takes over is what its original has there.
+func (t *witness) checkKept(r *record, e store.Entry) {
+	original := t.runs[r.ReplayOf].entries
+	if e.Entry > int64(len(original)) {
+		t.broken("K5", "run %s took over entry %d, and its original has %d", r.ID, e.Entry, len(original))
+	} else if diff := difference(original[e.Entry-1].saved, e); diff != "" {
+		t.broken("K5", "run %s took over entry %d otherwise than its original has it:\n%s", r.ID, e.Entry, diff)
+	}
+}
+
+// opens takes in the waits that a change registers: each once (H3).
+func (t *witness) opens(r *record, list []store.OpenWait, opened []bool) {
+	if len(list) != len(opened) {
+		t.broken("H3", "run %s: %d waits were registered, and %d have an outcome", r.ID, len(list), len(opened))
+		return
+	}
+	for i, w := range list {
+		is := r.open[w.StepID] != nil || r.entry(w.StepID) != nil
+		if is == opened[i] {
+			t.broken("H3", "run %s: registering %s/%d, which is known: %t, opened it: %t", r.ID, w.Name, w.Number, is, opened[i])
+		}
+		if !opened[i] {
+			t.world.report.reached(waitStood)
+			t.stands = append(t.stands, r.ID)
+			continue
+		}
+		t.opened++
+		o := &openWait{Wait: w.Wait, order: t.opened, events: int64(len(t.stored)), openedAt: t.world.now(), step: t.steps[r.Workflow+"/"+w.Name]}
+		o.after = o.events
+		if w.Event != nil && w.Event.SinceRun {
+			o.after = r.after
+		}
+		r.open[w.StepID] = o
+		if w.Start != nil {
+			t.insertedChild(r, o, *w.Start)
+		}
+	}
+}
+
+// uses takes in that a run has used an event: it does so once (W7).
+func (t *witness) uses(op store.UseEvent) {
+	r := t.runs[op.RunID]
+	if r.used[op.Position] {
+		t.broken("W7", "run %s used the event at %d twice", r.ID, op.Position)
+	}
+	r.used[op.Position], r.usedNow = true, op.Position
+}
+
+// stores takes in a new event. Runs that it cancels have to end.
+func (t *witness) stores(id eventID, e store.Event) {
+	var in payload
+	json.Unmarshal(e.Payload, &in) //nolint:errcheck // a webhook's payload has no tag
+	t.stored = append(t.stored, storedEvent{eventID: id, tag: in.Tag, at: t.world.now()})
+	for _, r := range t.listening[id.name] {
+		if !r.Status.Final() && r.cancelAt.IsZero() {
+			r.cancelAt = t.world.now()
+		}
+	}
+}
+
+// storedEvent is an event in the order in which events were stored.
+type storedEvent struct {
+	eventID
+	tag string
+	at  time.Time
+}
+
+// fits tells whether the event at a position may end a wait.
+func (t *witness) fits(r *record, w *openWait, position int64) bool {
+	e := t.stored[position-1]
+	return position > w.after && slices.Contains(w.Event.Names, e.name) && (w.step == nil || w.step.tag == "" || w.step.tag == e.tag) && !r.used[position]
+}
+
+// checkWait checks the entry of a step without a body, and closes its wait.
+func (t *witness) checkWait(n *node, r *record, e store.Entry) {
+	id := stepID{r.ID, e.StepID}
+	w := r.open[e.StepID]
+	if w == nil || w.orphan {
+		t.broken("H3", "%s has an entry of kind %q, and no such wait is open: %s %s", id, e.Kind, e.Output, e.Error)
+		return
+	}
+	if w.Kind != e.Kind {
+		t.broken("S7", "%s is open as %q, and its entry is of kind %q", id, w.Kind, e.Kind)
+	}
+	early := !w.DueAt.IsZero() && stored(w.DueAt).After(n.latest())
+	switch e.Kind {
+	case workflow.KindSleep:
+		if early || e.Status != workflow.StepCompleted {
+			t.broken("W4", "%s is over as %s %v before it is due: %s", id, e.Status, stored(w.DueAt).Sub(n.latest()), e.Error)
+		}
+	case workflow.KindEvent:
+		t.checkEvent(r, w, e, early)
+	case workflow.KindInvoke:
+		t.checkReturn(r, w, e, early)
+	}
+	if w.Kind == workflow.KindInvoke && t.lives(w.Child) {
+		w.orphan = true
+		t.orphans(w.Child)
+		return
+	}
+	delete(r.open, e.StepID)
+}
+
+// checkEvent checks what a wait for an event has come to: the earliest event that fits and that the run has not used, and nothing only
+// after its time (E2, W4, W5, W7).
+func (t *witness) checkEvent(r *record, w *openWait, e store.Entry, early bool) {
+	id := stepID{r.ID, e.StepID}
+	if textOf(e) == noEvent {
+		t.world.report.reached(noEventCame)
+		if early {
+			t.broken("W4", "%s is over %v before it is due", id, w.DueAt.Sub(t.world.latest()))
+		}
+		for position := w.after + 1; position <= int64(len(t.stored)); position++ {
+			if t.fits(r, w, position) && t.world.undisturbed(t.stored[position-1].at, w.openedAt) > soon {
+				t.broken("W5", "%s is over without an event, and event %d fits it since %v", id, position, t.stored[position-1].at)
+			}
+		}
+		return
+	}
+	position := r.usedNow
+	if position == 0 {
+		t.broken("W7", "%s is over with the event %s, and the run has not used one", id, e.Output)
+		return
+	}
+	var shown wire.Event
+	ev := t.stored[position-1]
+	r.used[position] = false // until now
+	if wire.Decode(e.Output, &shown) != nil || shown.ID != ev.id || shown.Event != ev.name || !t.fits(r, w, position) {
+		t.broken("W7", "%s is over with %s, and the run has used event %d, %v, which fits: %t", id, e.Output, position, ev, t.fits(r, w, position))
+	}
+	if ev.id == r.EventID && ev.name == r.Event && r.ReplayOf == "" {
+		t.broken("E2", "%s is over with the event that started its run", id)
+	}
+	for earlier := w.after + 1; earlier < position; earlier++ {
+		if t.fits(r, w, earlier) {
+			t.broken("E2", "%s is over with event %d, and event %d came earlier, fits and is not used", id, position, earlier)
+		}
+	}
+	for other, o := range r.open {
+		if o.Kind == workflow.KindEvent && o.order < w.order && t.fits(r, o, position) {
+			t.broken("E2", "%s is over with event %d, and the wait %s/%d was open earlier", id, position, other.Name, other.Number)
+		}
+	}
+	r.used[position] = true
+	if position <= w.events {
+		t.world.report.reached(eventLookedBack)
+	}
+}
+
+// checkReturn checks what an invoke has come to: what its child has, which has ended, or its time is over.
+func (t *witness) checkReturn(r *record, w *openWait, e store.Entry, early bool) {
+	id := stepID{r.ID, e.StepID}
+	child, err := t.model.Record(context.Background(), r.Env, w.Child)
+	if err != nil {
+		t.broken("W6", "%s: its child %s can't be read: %v", id, w.Child, err)
+		return
+	}
+	var failure wire.Error
+	if e.Status == workflow.StepFailed {
+		wire.Decode(e.Error, &failure) //nolint:errcheck // then it has no name
+	}
+	if failure.Name == "TimeoutError" && !child.Status.Final() {
+		t.world.report.reached(childTookTooLong)
+		if early {
+			t.broken("W4", "%s is over %v before its child's time is", id, stored(w.DueAt).Sub(t.world.latest()))
+		}
+		return
+	}
+	same := false
+	switch child.Status {
+	case workflow.Completed:
+		same = e.Status == workflow.StepCompleted && string(e.Output) == string(child.Output)
+	case workflow.Failed, workflow.Skipped:
+		same = e.Status == workflow.StepFailed && string(e.Error) == string(child.Error)
+	case workflow.Queued, workflow.Running, workflow.Waiting: // it has not ended
+	case workflow.Cancelled:
+		same = failure.Name == "RunCancelledError"
+	}
+	// A child may end just when its time is over: either is true.
+	if !same && (failure.Name != "TimeoutError" || early) {
+		t.broken("K1", "%s is over as %s %s%s, and its child %s is %s with %s%s", id, e.Status, e.Output, e.Error, child.ID, child.Status, child.Output, child.Error)
+	}
+}
+
+// checkClaimed checks the answer to a claim: true is the owner's, and false is what another run's owning it was answered with (K4).
+func (t *witness) checkClaimed(r *record, e store.Entry) {
+	step := t.steps[r.Workflow+"/"+e.Name]
+	if step == nil {
+		return
+	}
+	id := stepID{r.ID, e.StepID}
+	c := t.claims[claimID{strings.Join([]string{r.App, r.Workflow, e.Name}, "\x00"), step.key}]
+	owns := c != nil && c.owner == r.ID
+	switch {
+	case e.Status != workflow.StepCompleted:
+		t.broken("K4", "%s failed: %s", id, e.Error)
+	case c == nil, owns != (string(e.Output) == "true"):
+		t.broken("K4", "%s was answered %s, and the run owns the claim: %t (%+v)", id, e.Output, owns, c)
+	case !owns:
+		t.world.report.reached(claimRefused)
+		if owner := t.runs[c.owner]; owner.Status.Final() && t.frees(c, r, owner, owner.endedAt) == nil && t.world.undisturbed(owner.endedAt) > soon && r.startedAfter(owner.endedAt) {
+			t.broken("K3", "%s was refused, and the owner %s has ended and freed the claim", id, owner.ID)
+		}
+	}
+}
+
+// startedAfter tells whether the run's call began some time after an instant.
+func (r *record) startedAfter(at time.Time) bool { return r.Call != nil && r.begunAt.Sub(at) > soon }
+
+// errHolds: an owner holds its claim.
+var errHolds = errors.New("its owner holds it")
+
+// frees tells whether a claim may pass from its owner to a run, and by what: nil if it may (K3, K5).
+func (t *witness) frees(c *claimed, to, owner *record, now time.Time) error {
+	switch {
+	case !owner.Status.Final():
+		return errHolds
+	case to.ReplayOf == owner.ID:
+		t.how = claimOfReplay
+	case c.rule.UntilFailed && owner.Status == workflow.Failed:
+		t.how = claimOfFailed
+	case c.rule.ForMs > 0 && !now.Before(owner.EndedAt.Add(time.Duration(c.rule.ForMs)*time.Millisecond)):
+		t.how = claimOfTime
+	default:
+		return errHolds
+	}
+	return nil
+}
+
+// takes takes in that a run has taken a claim.
+func (t *witness) takes(key store.Key) {
+	id := claimID{key.Scope, key.Key}
+	if c := t.claims[id]; c != nil {
+		t.broken("W8", "run %s took the claim %q, which run %s has", key.Owner, key.Key, c.owner)
+	}
+	t.claims[id] = newClaimed(key)
+}
+
+func newClaimed(key store.Key) *claimed {
+	c := &claimed{owner: key.Owner}
+	json.Unmarshal(key.Answer, &c.rule, json.MatchCaseInsensitiveNames(true)) //nolint:errcheck // the engine wrote it
+	return c
+}
+
+// passes takes in that a claim has passed from its owner to another run.
+func (t *witness) passes(n *node, op store.PassKey) {
+	id := claimID{op.Key.Scope, op.Key.Key}
+	c := t.claims[id]
+	if c == nil || c.owner != op.From {
+		t.broken("W8", "the claim %q passed from run %s, which did not have it", op.Key.Key, op.From)
+		return
+	}
+	to := t.runs[op.Key.Owner]
+	if err := t.frees(c, to, t.runs[c.owner], n.latest()); err != nil {
+		t.broken("K3", "the claim %q passed from run %s to run %s: %v", op.Key.Key, op.From, op.Key.Owner, err)
+	} else {
+		t.world.report.reached(t.how)
+	}
+	t.claims[id] = newClaimed(op.Key)
+}
+
+// lives tells whether a run is there and has not ended.
+func (t *witness) lives(id string) bool {
+	r := t.runs[id]
+	return r != nil && !r.Status.Final()
+}
+
+// orphans notes that nobody waits for a run any more.
+func (t *witness) orphans(id string) {
+	if r := t.runs[id]; r.orphaned.IsZero() {
+		r.orphaned = t.world.now()
+	}
+}
+
+// closes closes the waits of a run that has ended: its children have to hear of it.
+func (t *witness) closes(r *record) {
+	for id, w := range r.open {
+		if w.Kind == workflow.KindInvoke && t.lives(w.Child) {
+			t.orphans(w.Child)
+			continue
+		}
+		delete(r.open, id)
+	}
+}
+
+// forgets takes in that an invoke is forgotten: its child has ended.
+func (t *witness) forgets(op store.CloseWait) {
+	r := t.runs[op.RunID]
+	if w := r.open[op.StepID]; w != nil {
+		if t.lives(w.Child) || !w.orphan && !r.Status.Final() {
+			t.broken("Z1", "run %s forgets %s/%d, whose child %s lives: %t", r.ID, op.Name, op.Number, w.Child, t.lives(w.Child))
+		}
+		delete(r.open, op.StepID)
+	}
+}
+
+// asked is told that a client is about to ask for a run's end.
+func (t *witness) asked(run string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r := t.runs[run]; r != nil {
+		r.asked = true
+	}
+}
+
+// checkEnding: a run is cancelled because somebody asked, an event says so or nobody waits for it; and where an event says so or nobody
+// waits for it, it is (Z1).
+func (t *witness) checkEnding(r *record, before, run *workflow.Run) {
+	if run.Ending != nil {
+		if before.Ending != nil || run.Ending.Reason != workflow.EndCancelled {
+			return
+		}
+		t.reachEnding(r)
+		if !r.asked && r.orphaned.IsZero() && !t.cancelledBy(r) {
+			t.broken("Z1", "run %s is cancelled, and nobody has asked for it", run.ID)
+		}
+		return
+	}
+	for _, since := range []time.Time{r.orphaned, r.cancelAt} {
+		if !since.IsZero() && t.world.undisturbed(since) > soon {
+			t.broken("Z1", "run %s goes on as %s, and should have been cancelled at %v", run.ID, run.Status, since)
+		}
+	}
+}
+
+// cancelledBy tells whether an event has come that cancels a run; for a replay the original's count.
+func (t *witness) cancelledBy(r *record) bool {
+	for _, e := range t.stored[r.after:] {
+		if e.name == r.cancels {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *witness) reachEnding(r *record) {
+	parent := t.runs[r.Parent]
+	switch {
+	case r.asked:
+	case !r.orphaned.IsZero() && parent != nil && parent.Status == workflow.Cancelled:
+		t.world.report.reached(parentCancelledChild)
+	case !r.orphaned.IsZero() && parent != nil && !parent.Status.Final():
+		t.world.report.reached(orphanCancelled)
+	case !r.cancelAt.IsZero():
+		t.world.report.reached(eventCancelled)
+	}
+}
+
+// checkStanding compares what the store has of a run's waits with what was registered first, where something stood (H3).
+func (t *witness) checkStanding(run string) {
+	r := t.runs[run]
+	open, err := t.model.Waits(context.Background(), store.WaitQuery{Set: store.WaitsOfRun, RunID: run})
+	if err != nil {
+		t.broken("store", "the waits of run %s can't be read: %v", run, err)
+	}
+	for _, w := range open {
+		o := r.open[w.StepID]
+		if w.Kind == workflow.KindCancel {
+			continue
+		}
+		if o == nil || !o.DueAt.Equal(w.DueAt) || o.Child != w.Child || o.after != w.After && w.Event != nil || o.orphan != w.Orphan {
+			t.broken("H3", "run %s waits for %+v, and first was registered %+v", run, w, o)
+		}
+	}
+}
+
+// checkDue: a run's timer looks when the first of its waits is due (W5).
+func (t *witness) checkDue(r *record) {
+	for _, w := range r.open {
+		if !w.orphan && !w.DueAt.IsZero() && (r.WaitsAt.IsZero() || r.WaitsAt.After(w.DueAt)) {
+			t.broken("W5", "run %s: %s/%d is due at %v, and its timer looks at %v", r.ID, w.Name, w.Number, w.DueAt, r.WaitsAt)
+		}
+	}
+}
+
+// waitsLeft lists the waits that are still open.
+func (t *witness) waitsLeft() (list []store.Wait) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id := range t.runs {
+		open, err := t.model.Waits(context.Background(), store.WaitQuery{Set: store.WaitsOfRun, RunID: id})
+		if err != nil {
+			t.broken("store", "the waits of run %s can't be read: %v", id, err)
+		}
+		list = append(list, open...)
+	}
+	return list
+}
