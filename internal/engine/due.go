@@ -37,6 +37,10 @@ func (e *Engine) runDue() {
 		case <-e.dueHint:
 			timer.Stop()
 		case <-timer.C:
+			select {
+			case <-e.dueHint: // it is looked at now
+			default:
+			}
 		}
 	}
 }
@@ -163,14 +167,15 @@ func (e *Engine) emitLater(ev store.LaterEvent) error {
 	return err
 }
 
-// cancelWaits are the waits of a workflow's cancelOn: they are open for as long as its run lives.
+// cancelWaits are the waits of a workflow's cancelOn: they are open for as long as its run lives. A replay's do not look back to what
+// came before it: what cancelled the original would cancel it too.
 func cancelWaits(w wire.Workflow) []workflow.Wait {
 	var waits []workflow.Wait
 	for i, t := range w.CancelOn {
 		if t.Event != "" {
 			waits = append(waits, workflow.Wait{
 				StepID: workflow.StepID{Number: i + 1}, Kind: workflow.KindCancel,
-				Event: &workflow.EventWait{Names: []string{t.Event}, If: t.If, SinceRun: true},
+				Event: &workflow.EventWait{Names: []string{t.Event}, If: t.If},
 			})
 		}
 	}

@@ -217,6 +217,16 @@ func TestCancelOnEndsARun(t *testing.T) {
 		n.emit(t, engine.NewEvent{Name: "order.cancelled", Payload: jsontext.Value(`{"id":"o_1"}`)})
 		time.Sleep(time.Second)
 		want(t, "after its own", n.run(t, id).Status, workflow.Cancelled)
+		replay, err := n.Replay(t.Context(), engine.ReplayRequest{Env: engine.DefaultEnv, RunID: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.next(t, time.Second).suspend(t, "n", 0, sleep("long", 24*time.Hour))
+		time.Sleep(10 * time.Second)
+		want(t, "a replay, after the event that cancelled the original", n.run(t, replay.Run.ID).Status, workflow.Waiting)
+		n.emit(t, engine.NewEvent{Name: "order.cancelled", Payload: jsontext.Value(`{"id":"o_1"}`)})
+		time.Sleep(time.Second)
+		want(t, "a replay, after one of its own", n.run(t, replay.Run.ID).Status, workflow.Cancelled)
 	})
 }
 

@@ -59,6 +59,16 @@ func (e *Engine) runMatching() {
 		case done := <-e.looks:
 			asked = append(asked, done)
 		}
+		for more := true; more; { // whoever else waits shares the pass
+			select {
+			case <-e.matching:
+			case <-net.C:
+			case done := <-e.looks:
+				asked = append(asked, done)
+			default:
+				more = false
+			}
+		}
 	}
 }
 

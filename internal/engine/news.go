@@ -184,6 +184,8 @@ func (e *Engine) fireWaits(runID string) error {
 	orphans := false
 	err = e.tell(e.ctx, runID, func(open []store.Wait) (steps []workflow.Step, beside []store.Op) {
 		now := e.now()
+		// Where several are over at one look, as after a time without a server, they ended in the order of their times.
+		slices.SortStableFunc(open, func(a, b store.Wait) int { return a.DueAt.Compare(b.DueAt) })
 		for _, w := range open {
 			if !w.DueAt.IsZero() && !w.DueAt.After(now) {
 				steps = append(steps, w.Over(now))

@@ -87,6 +87,9 @@ func sleepUntil(item *wire.Item, now time.Time) (time.Time, error) {
 			due = up.Add(time.Millisecond) // never early (W4)
 		}
 	}
+	if due.Before(now) {
+		due = now // over at once; and the year 1 would read as no time at all
+	}
 	if due.Sub(now) > waitMax {
 		return due, refuse("the sleep %q would end at %s, and a sleep lasts a year at most", item.Name, due.Format(time.RFC3339))
 	}

@@ -51,11 +51,14 @@ func (e *Engine) admitStored(ctx context.Context, f workflow.Fence) (*live, work
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	l := e.live[f.CallID]
+	if l != nil && (run.Call == nil || run.Call.ID != l.callID) && run.Version > l.run.Version {
+		e.untrack(l) // another node, or a commit of unknown outcome, has ended it: its slot is free (N4)
+	}
 	verdict := workflow.Admit(&run, f, e.decided(run))
 	if verdict != workflow.Accept {
 		return nil, verdict, nil
 	}
-	l := e.live[f.CallID]
 	if l == nil {
 		return newLive(run, history), verdict, nil
 	}

@@ -88,3 +88,22 @@ func TestAnEventThatCameInTimeIsGivenToItsWait(t *testing.T) {
 		want(t, "what still waits", fmt.Sprint(c.Steps.Waiting), "[{event long 1}]")
 	})
 }
+
+// N4: a call that another node has ended holds no slot of its app any more, once this node hears so.
+func TestACallThatAnotherNodeEndedFreesItsSlot(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, s := newApp(wire.Workflow{Name: "w"}), memory.New()
+		n := startNode(t, s, a, engine.Options{Concurrency: 1})
+		n.know(t)
+		n.start(t, "w")
+		first := a.next(t, time.Second)
+		n.save(first, "n", 0, completed("a", `1`))
+		other := startNode(t, s, newApp(), engine.Options{})
+		end := wire.SentEnd{Fence: first.fence("n"), End: wire.End{Type: wire.Completed, Seen: 1}}
+		want(t, "the end, told to the other node", other.End(context.Background(), wire.Ends{Process: "process", Ends: []wire.SentEnd{end}}).Ends[0].Status, wire.Accepted)
+		other.stop()
+		want(t, "a late save", n.save(first, "n", 1, completed("b", `2`)).Status, wire.Ended)
+		n.start(t, "w")
+		a.next(t, time.Minute)
+	})
+}

@@ -52,6 +52,7 @@ type StartRequest struct {
 	Key      string        // the run key, or empty
 	KeyFor   time.Duration // how long the key is kept; zero is for ever
 	At       time.Time     // when its first call is due; zero: at once
+	Delay    time.Duration // how long after now that is, in the place of At
 	Send     *wire.Send    // where a step sends it
 	Request  *RequestKey
 }
@@ -79,7 +80,11 @@ func (e *Engine) StartRun(ctx context.Context, r StartRequest) (Started, error) 
 		if err != nil {
 			return Started{}, err
 		}
-		started, err := e.start(ctx, birth{run: e.newRunAt(run, t.workflow, r.At), payload: r.Payload, hash: hashOf(r.Payload), request: r, sender: sender, waits: cancelWaits(t.workflow)})
+		at := r.At
+		if r.Delay > 0 {
+			at = e.now().Add(r.Delay + time.Millisecond - 1).Truncate(time.Millisecond) // never early
+		}
+		started, err := e.start(ctx, birth{run: e.newRunAt(run, t.workflow, at), payload: r.Payload, hash: hashOf(r.Payload), request: r, sender: sender, waits: cancelWaits(t.workflow)})
 		if !errors.Is(err, store.ErrStale) {
 			return started, err
 		}

@@ -129,7 +129,7 @@ func readEvents(body []byte) (events []engine.NewEvent, many bool, err error) {
 			return nil, many, problem(http.StatusUnprocessableEntity, "invalid", fmt.Sprintf("event %d has the name and the id of one before it: give each an id of its own", i))
 		}
 		seen[[2]string{e.Event, e.ID}] = true
-		at, err := dueAt(e.At, 0)
+		at, err := dueAt(e.At)
 		if err != nil {
 			return nil, many, err
 		}

@@ -150,13 +150,17 @@ func (a *api) startRun(ctx context.Context, in *startInput) (*startOutput, error
 	if err := checkPayload(b.Payload, wire.ResultBytesMax); err != nil {
 		return nil, a.errorOf(ctx, err)
 	}
-	at, err := dueAt(b.At, b.DelayMs)
+	if b.At != nil && b.DelayMs > 0 {
+		return nil, a.errorOf(ctx, problem(http.StatusUnprocessableEntity, "invalid", "at and delayMs say the same thing: give one of them"))
+	}
+	at, err := dueAt(b.At)
 	if err != nil {
 		return nil, a.errorOf(ctx, err)
 	}
 	started, err := a.Engine.StartRun(ctx, engine.StartRequest{
 		Env: engine.DefaultEnv, Workflow: b.Workflow, App: b.App, Payload: b.Payload, ID: b.ID, Key: b.Key,
-		KeyFor: time.Duration(b.KeyForMs) * time.Millisecond, At: at, Send: b.Send.wire(), Request: in.key("POST /v1/runs", b),
+		KeyFor: time.Duration(b.KeyForMs) * time.Millisecond, At: at, Delay: time.Duration(b.DelayMs) * time.Millisecond,
+		Send: b.Send.wire(), Request: in.key("POST /v1/runs", b),
 	})
 	if err == nil && in.WaitMs > 0 && !started.Run.Status.Final() {
 		started.Run, err = a.Engine.RunRecord(ctx, engine.DefaultEnv, started.Run.ID, time.Duration(in.WaitMs)*time.Millisecond)
@@ -168,16 +172,11 @@ func (a *api) startRun(ctx context.Context, in *startInput) (*startOutput, error
 const laterMax = 366 * 24 * time.Hour
 
 // dueAt is when a request's run or event is due; zero: at once.
-func dueAt(at *time.Time, delayMs int64) (time.Time, error) {
-	now := time.Now()
+func dueAt(at *time.Time) (time.Time, error) {
 	switch {
-	case at != nil && delayMs > 0:
-		return time.Time{}, problem(http.StatusUnprocessableEntity, "invalid", "at and delayMs say the same thing: give one of them")
-	case delayMs > 0:
-		return now.Add(time.Duration(delayMs) * time.Millisecond).UTC().Truncate(time.Millisecond), nil
 	case at == nil:
 		return time.Time{}, nil
-	case at.Sub(now) > laterMax:
+	case time.Until(*at) > laterMax:
 		return time.Time{}, problem(http.StatusUnprocessableEntity, "invalid", "at is more than a year away: start it later, from a schedule")
 	}
 	return at.UTC().Add(time.Millisecond - 1).Truncate(time.Millisecond), nil // never early

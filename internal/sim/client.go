@@ -67,7 +67,6 @@ func (c *client) do(ctx context.Context, o operation) error {
 	t := c.world.witness
 	switch o.kind {
 	case opStart:
-		asked := time.Now()
 		var options []nelkap.RunOption
 		if o.key != "" {
 			options = append(options, nelkap.Key(o.key))
@@ -78,7 +77,7 @@ func (c *client) do(ctx context.Context, o operation) error {
 		h, err := nelkap.Run(ctx, nelkap.Ref[payload, string](c.app, o.workflow.name, nelkap.InApp(o.workflow.app)), payload{}, options...)
 		if err == nil {
 			c.runs = append(c.runs, h.ID)
-			t.started(o, asked, h.ID, h.Created)
+			t.started(o, h.ID, h.Created)
 		}
 		return err
 	case opEmit:

@@ -19,7 +19,8 @@ const soon = 7 * time.Second
 
 // waiting is what the witness keeps of a run for its waits.
 type waiting struct {
-	after    int64 // how many events were there before the run
+	before   int64 // how many events were there before the run
+	after    int64 // and before the one that it looks back to: its own start, or its original's
 	open     map[workflow.StepID]*openWait
 	used     map[int64]bool // events, by position
 	usedNow  int64          // the event that the change which is looked at uses; zero: none
@@ -409,9 +410,9 @@ func (t *witness) checkEnding(r *record, before, run *workflow.Run) {
 	}
 }
 
-// cancelledBy tells whether an event has come that cancels a run; for a replay the original's count.
+// cancelledBy tells whether an event has come that cancels a run.
 func (t *witness) cancelledBy(r *record) bool {
-	for _, e := range t.stored[r.after:] {
+	for _, e := range t.stored[r.before:] {
 		if e.name == r.cancels {
 			return true
 		}
@@ -459,11 +460,14 @@ func (t *witness) checkDue(r *record) {
 	}
 }
 
-// waitsLeft lists the waits that are still open.
+// waitsLeft lists the waits of ended runs that are still open.
 func (t *witness) waitsLeft() (list []store.Wait) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for id := range t.runs {
+	for id, r := range t.runs {
+		if !r.Status.Final() { // a start that came late
+			continue
+		}
 		open, err := t.model.Waits(context.Background(), store.WaitQuery{Set: store.WaitsOfRun, RunID: id})
 		if err != nil {
 			t.broken("store", "the waits of run %s can't be read: %v", id, err)

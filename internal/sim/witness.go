@@ -298,7 +298,8 @@ func (t *witness) inserted(op store.InsertRun) {
 	first := run
 	first.Call, first.Epoch, first.Status, first.Version, first.NextAt = nil, 0, workflow.Queued, 0, run.CreatedAt
 	r := &record{Run: first, payload: string(op.Payload)}
-	r.after, r.open, r.used, r.startAt = int64(len(t.stored)), map[workflow.StepID]*openWait{}, map[int64]bool{}, run.CreatedAt
+	r.before, r.after = int64(len(t.stored)), int64(len(t.stored))
+	r.open, r.used, r.startAt = map[workflow.StepID]*openWait{}, map[int64]bool{}, run.CreatedAt
 	if run.Status == workflow.Queued {
 		r.NextAt, r.startAt = run.NextAt, run.NextAt
 	}

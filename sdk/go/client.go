@@ -41,6 +41,9 @@ func (a *App) target(ctx context.Context) (address, apiKey string) {
 		return f.Playing.SendTo()
 	}
 	s := a.settings()
+	if play.StageOf(ctx) != nil {
+		return play.StageURL, ""
+	}
 	if s.url == "" {
 		return defaultURL, s.apiKey
 	}
@@ -89,7 +92,12 @@ func (a *App) try(ctx context.Context, address, key string, r *request, into any
 	if r.key != "" {
 		request.Header.Set("Idempotency-Key", r.key)
 	}
-	response, err := a.settings().client.Do(request)
+	client := a.settings().client
+	if stage := play.StageOf(ctx); stage != nil {
+		stage.Met(a, a.settings().app)
+		client = stage.Client()
+	}
+	response, err := client.Do(request)
 	if err != nil {
 		return true, 0, fmt.Errorf("nelkap: the server at %s can't be reached: %w", address, err)
 	}

@@ -93,9 +93,11 @@ func (a *App) serve(w http.ResponseWriter, r *http.Request) *refusal {
 	if refused != nil {
 		return refused
 	}
-	signed, refused := a.verify(r, body, arrived)
-	if refused != nil {
-		return refused
+	signed := play.StageOf(r.Context()) != nil
+	if !signed {
+		if signed, refused = a.verify(r, body, arrived); refused != nil {
+			return refused
+		}
 	}
 	var request wire.Request
 	if err := json.Unmarshal(body, &request); err != nil {
@@ -221,6 +223,14 @@ func (a *App) call(w http.ResponseWriter, r *http.Request, call *wire.Call, sign
 	if refused != nil {
 		return refused
 	}
+	stage := play.StageOf(r.Context())
+	if stage != nil {
+		config.Stage, config.URL, config.APIKey = stage, play.StageURL, ""
+		config.Destination = stage.Process().Destination(config.URL, contact.Settings{
+			Client: stage.Client(), Given: stage.Client(), Logger: a.settings().logger,
+		})
+		config.Bind = false
+	}
 	config.Bind = config.Bind || r.Context().Err() != nil
 	liftDeadlines(w)
 	p, err := a.play(config)
@@ -229,6 +239,9 @@ func (a *App) call(w http.ResponseWriter, r *http.Request, call *wire.Call, sign
 			status: http.StatusServiceUnavailable, code: "stopping", title: "Stopping",
 			text: "the app is stopping and takes no further call",
 		}
+	}
+	if stage != nil {
+		stage.Began(p)
 	}
 	return deliver(w, r, p)
 }

@@ -260,3 +260,24 @@ test('steps of every kind have the same winners on each call, however they are c
   }
   expect(new Set(seen.map((trace) => JSON.stringify(trace))).size).toBe(1);
 });
+
+test('a wait or a child whose time is over leads to what the code does then, and nothing is logged of it', async () => {
+  const child = nelkap.ref<Workflow<number, string>>('child');
+  const w = nelkap.workflow('w', async (_: unknown, { step }) => {
+    const event = await step.waitForEvent('event', { event: 'e', timeout: '1s' });
+    if (event === null) await step.run('fallback', () => 1);
+    try {
+      return await step.invoke('child', child, 1, { timeout: '1s' });
+    } catch (error) {
+      return step.run('instead', () => (error as Error).name);
+    }
+  });
+  const timedOut = { status: 'failed', error: { name: 'TimeoutError', message: 'too long' } };
+  const answer = await playOn(nelkap.handler({ workflows: [w] }), 'w', {
+    event: { output: null },
+    child: timedOut,
+  });
+  expect(answer).toMatchObject({ type: 'completed', output: 'TimeoutError' });
+  expect(answer.entries.map(({ name }: any) => name)).toEqual(['event', 'fallback', 'child', 'instead']);
+  for (const write of [log.error, log.warn]) expect(write).not.toHaveBeenCalled();
+});

@@ -45,6 +45,7 @@ type Config struct {
 	Bind        bool
 	YieldAt     time.Time
 	Once        *string // the key that only one run of the workflow may own (K4); nil: none
+	Stage       Stage   // nil in production
 	// Code is the workflow's function: it encodes its own output.
 	Code func(ctx context.Context) (json.RawMessage, error)
 }
@@ -165,6 +166,9 @@ func (p *Playing) act() {
 	if p.live == 0 && p.m.Over() && !delivering && !p.finished.Swap(true) {
 		p.cancelCode(ErrCallOver)
 		p.host.Done(p)
+		if p.config.Stage != nil {
+			p.config.Stage.Done()
+		}
 	}
 }
 

@@ -163,11 +163,7 @@ func (p *Playing) runAttempt(ctx context.Context, s *core.Step, attempt *Attempt
 		})
 		settle()
 	}()
-	if check {
-		output, ended, err = r.Check(ctx)
-	} else {
-		output, err = r.Body(ctx)
-	}
+	output, ended, err = p.attempt(ctx, attempt, r, check)
 	returned = true
 }
 

@@ -1,0 +1,245 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json/jsontext"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/engine"
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/store/memory"
+	"github.com/nelkap/nelkap/internal/wire"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// Rule E2: a wait whose time is over takes no event, so that the next wait has it, also over a restart.
+func TestAWaitWhoseTimeIsOverTakesNoEvent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		s := memory.New()
+		n := startNode(t, s, a, engine.Options{})
+		n.know(t)
+		n.start(t, "w")
+		first := forEvent("first", "paid")
+		first.TimeoutMs = ms(time.Second)
+		a.next(t, time.Second).suspend(t, "n1", 0, first)
+		c := a.next(t, time.Minute)
+		want(t, "the first", c.history(), "first=null")
+		second := forEvent("second", "paid")
+		second.TimeoutMs = ms(time.Minute)
+		c.suspend(t, "n2", 1, second)
+		n.stop()
+		n = startNode(t, s, a, engine.Options{})
+		n.know(t)
+		n.emit(t, engine.NewEvent{Name: "paid", Payload: jsontext.Value(`1`)})
+		if got := a.next(t, time.Second).history(); !strings.Contains(got, `second={"id":`) {
+			t.Errorf("its history is %s", got)
+		}
+	})
+}
+
+// Rules E1, E2: whichever comes first, an event or the end of a wait's time, the run is called once for it, the event is given once, and
+// one that came too late is there for the next wait.
+func TestAnEventBesideTheEndOfItsWaitIsGivenOnce(t *testing.T) {
+	came := map[bool]int{}
+	for offset := -50; offset <= 50; offset += 5 {
+		bubble(t, func(t *testing.T) {
+			a := newApp(wire.Workflow{Name: "w"})
+			n, s := startFaulty(t, a)
+			n.start(t, "w")
+			first := forEvent("first", "item")
+			first.TimeoutMs = ms(time.Second)
+			a.next(t, time.Second).suspend(t, "n1", 0, first)
+			s.set(func([]store.Change) error { time.Sleep(20 * time.Millisecond); return nil })
+			time.Sleep(time.Second + time.Duration(offset)*time.Millisecond)
+			n.emit(t, engine.NewEvent{Name: "item", Payload: jsontext.Value(`1`)})
+			c := a.next(t, timerSlack)
+			inTime := strings.HasPrefix(c.history(), `first={`)
+			came[inTime]++
+			if !inTime && c.history() != "first=null" {
+				t.Fatalf("its history is %s", c.history())
+			}
+			c.suspend(t, "n2", 1, forEvent("second", "item"))
+			if inTime {
+				a.none(t, time.Minute)
+				return
+			}
+			if got := a.next(t, timerSlack).history(); !strings.HasPrefix(got, `first=null second={`) {
+				t.Errorf("%d ms beside the end its history is %s", offset, got)
+			}
+		})
+	}
+	if len(came) != 2 {
+		t.Errorf("both orders should come about: %v", came)
+	}
+}
+
+// Rule E1: an event and a wait may be stored in any order, and at once: neither misses the other.
+func TestAnEventBesideTheRegistrationOfItsWaitIsNeverMissed(t *testing.T) {
+	for offset := 0; offset <= 60; offset += 2 {
+		bubble(t, func(t *testing.T) {
+			a := newApp(wire.Workflow{Name: "w"})
+			n, s := startFaulty(t, a)
+			n.start(t, "w")
+			c := a.next(t, time.Second)
+			s.set(func([]store.Change) error { time.Sleep(20 * time.Millisecond); return nil })
+			go func() {
+				time.Sleep(time.Duration(offset) * time.Millisecond)
+				n.emit(t, engine.NewEvent{Name: "answer", Payload: jsontext.Value(`1`)})
+			}()
+			time.Sleep(30 * time.Millisecond)
+			c.nonce = "n"
+			c.end(t, wire.End{Type: wire.Suspended, Register: []wire.Item{forEvent("answer", "answer")}, Waits: []wire.Tree{leaf("answer")}})
+			if got := a.next(t, timerSlack).history(); !strings.Contains(got, `"payload":1`) {
+				t.Errorf("emitted after %d ms: its history is %s", offset, got)
+			}
+			a.none(t, time.Minute)
+		})
+	}
+}
+
+// An event wins over a long sleep beside it, however often the server restarts meanwhile, and every later call is told the same.
+func TestAnEventWinsOverALongSleepBesideIt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		s := memory.New()
+		n := startNode(t, s, a, engine.Options{})
+		n.know(t)
+		id := n.start(t, "w").Run.ID
+		a.next(t, time.Second).suspend(t, "n", 0, forEvent("paid", "paid"), sleep("limit", 40*day))
+		for range 20 {
+			n.stop()
+			time.Sleep(day - time.Minute)
+			n = startNode(t, s, a, engine.Options{})
+			n.know(t)
+			a.none(t, time.Minute)
+		}
+		n.emit(t, engine.NewEvent{Name: "paid"})
+		for range 3 {
+			c := a.next(t, time.Minute)
+			if !strings.HasPrefix(c.history(), "paid={") || strings.Contains(c.history(), "limit") {
+				t.Fatalf("its history is %s", c.history())
+			}
+			c.nonce = "m"
+			if c.Call.Call.Epoch < 4 {
+				c.lose()
+				continue
+			}
+			c.end(t, wire.End{Type: wire.Completed, Seen: 1})
+		}
+		synctest.Wait()
+		want(t, "the run", n.run(t, id).Status, workflow.Completed)
+		nothingLeft(t, n, s, id)
+	})
+}
+
+// Waits side by side, of several events or of one by different filters, are each there once and ended once.
+func TestWaitsSideBySideAreEachEndedOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{})
+		n.start(t, "w")
+		big, small := forEvent("big", "paid"), forEvent("small", "paid")
+		big.If, small.If = "payload.total > 10", "payload.total <= 10"
+		c := a.next(t, time.Second)
+		c.nonce = "n"
+		c.end(t, wire.End{
+			Type: wire.Suspended, Register: []wire.Item{big, small, forEvent("other", "other")},
+			Waits: []wire.Tree{{All: []wire.Tree{leaf("big"), leaf("small"), leaf("other")}}},
+		})
+		synctest.Wait()
+		for _, total := range []int{1, 2, 30, 40} {
+			n.emit(t, engine.NewEvent{Name: "paid", Payload: jsontext.Value(fmt.Sprintf(`{"total":%d}`, total))}, engine.NewEvent{Name: "other"})
+		}
+		c = a.next(t, time.Minute)
+		var names []string
+		for _, e := range c.Steps.Entries {
+			names = append(names, e.Name)
+		}
+		want(t, "its entries", fmt.Sprint(names), "[small other big]")
+		if got := c.history(); !strings.Contains(got, `"total":1}`) || !strings.Contains(got, `"total":30}`) {
+			t.Errorf("its history is %s", got)
+		}
+	})
+}
+
+// A link that is posted to many times at once, at two nodes, takes one answer.
+func TestOfManyAnswersToACallbackOneIsTaken(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startFaulty(t, a)
+		other := startNode(t, s, a, engine.Options{})
+		other.know(t)
+		n.start(t, "w")
+		out := n.save(a.next(t, time.Second), "n", 0, wire.Item{Op: wire.OpCallback, Kind: "callback", Name: "ok", Number: 1})
+		_, token, _ := strings.Cut(string(out.Items[0].Output), `"token":"`)
+		token, _, _ = strings.Cut(token, `"`)
+		s.set(func([]store.Change) error { time.Sleep(20 * time.Millisecond); return nil })
+		answers := make(chan error, 12)
+		for i := range 12 {
+			go func() {
+				answers <- []*node{n, other}[i%2].EndCallback(context.Background(), token, jsontext.Value(fmt.Sprint(i)))
+			}()
+		}
+		taken := 0
+		for range 12 {
+			if err := <-answers; err == nil {
+				taken++
+			} else if !errors.Is(err, engine.ErrCallbackOver) {
+				t.Error(err)
+			}
+		}
+		want(t, "answers that were taken", taken, 1)
+	})
+}
+
+// Of a cancelling event and a start at one instant the order decides: what came before the run is not meant for it.
+func TestACancellingEventOfTheSameInstantCountsByItsOrder(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w", CancelOn: []wire.Trigger{{Event: "off"}}})
+		n, _ := startApp(t, a, engine.Options{})
+		before := n.start(t, "w").Run.ID
+		first := a.next(t, time.Second)
+		n.emit(t, engine.NewEvent{Name: "off"})
+		after := n.start(t, "w").Run.ID
+		second := a.next(t, time.Second)
+		first.end(t, wire.End{Type: wire.Yielded})
+		second.suspend(t, "n", 0, sleep("nap", time.Hour))
+		time.Sleep(timerSlack)
+		want(t, "the run that was there", n.run(t, before).Status, workflow.Cancelled)
+		want(t, "the run that came after it", n.run(t, after).Status, workflow.Waiting)
+	})
+}
+
+// A filter that can't be used fails its wait with a sentence, and one that fails on an event does not match: none ever matches all.
+func TestAWaitsFilterIsRefusedOrDecides(t *testing.T) {
+	for filter, refused := range map[string]bool{
+		"payload.total >": true, " \n// nothing\n": true, "payload.upper() == 'A'": true, "event.event == 3": true, "event.id": true,
+		strings.Repeat("(", 1000) + "true" + strings.Repeat(")", 1000): true, "payload.a == '" + strings.Repeat("a", 10_000) + "'": true,
+		"payload.missing == 1": false, "payload.total > 'a'": false, "payload.none.x == 1": false, "payload.total": false, "\n\nfalse // no\n": false,
+	} {
+		t.Run(fmt.Sprintf("%.30q", filter), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				a := newApp(wire.Workflow{Name: "w"})
+				n, _ := startApp(t, a, engine.Options{})
+				n.start(t, "w")
+				wait := forEvent("x", "paid")
+				wait.If = filter
+				a.next(t, time.Second).suspend(t, "n", 0, wait)
+				if refused {
+					if got := a.next(t, time.Second).history(); !strings.HasPrefix(got, `x!{"name":"WaitError","message":"the wait \"x\": if: `) {
+						t.Errorf("its history is %s", got)
+					}
+					return
+				}
+				n.emit(t, engine.NewEvent{Name: "paid", Payload: jsontext.Value(`{"total":1,"none":null}`)})
+				a.none(t, time.Minute)
+			})
+		})
+	}
+}

@@ -1,0 +1,106 @@
+package engine_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/engine"
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/store/memory"
+	"github.com/nelkap/nelkap/internal/wire"
+)
+
+// ticksOf are the workflows and instants of all runs of schedules, sorted.
+func ticksOf(t *testing.T, n *node, s store.Reader) []string {
+	t.Helper()
+	var ticks []string
+	for _, id := range allRuns(t, s) {
+		run := n.run(t, id)
+		_, at, _ := strings.Cut(string(run.Payload), `"time":"`)
+		ticks = append(ticks, run.Workflow+" "+strings.TrimRight(at, `"}`))
+	}
+	slices.Sort(ticks)
+	return ticks
+}
+
+// Rule D2: the next tick is stored, so that a server which never runs for as long as a schedule's period still keeps it.
+func TestAWeeklyScheduleTicksThoughTheServerRestartsEveryTenMinutes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, s := newApp(wire.Workflow{Name: "w", Triggers: []wire.Trigger{{Schedule: "30 6 * * 1"}}}), memory.New()
+		n := startNode(t, s, a, engine.Options{})
+		n.know(t)
+		for end := time.Now().Add(5 * 7 * 24 * time.Hour); time.Now().Before(end); {
+			n.stop()
+			time.Sleep(time.Until(time.Now().Truncate(10 * time.Minute).Add(10*time.Minute - time.Second)))
+			n = startNode(t, s, a, engine.Options{})
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			select {
+			case c := <-a.calls:
+				c.end(t, wire.End{Type: wire.Completed})
+				want(t, "the time", time.Now().UTC().Format("Mon 15:04"), "Mon 06:30")
+			default:
+			}
+		}
+		ticks := ticksOf(t, n, s)
+		want(t, "ticks in five weeks", len(ticks), 5)
+		want(t, "ticks that are not like another", len(slices.Compact(ticks)), 5)
+	})
+}
+
+// However many workflows have the same schedule, and also where one has it twice: each starts one run at each tick.
+func TestWorkflowsOfOneScheduleEachStartOneRunATick(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		every5 := wire.Trigger{Schedule: "*/5 * * * *"}
+		var workflows []wire.Workflow
+		for i := range 5 {
+			workflows = append(workflows, wire.Workflow{Name: fmt.Sprint("w", i), Triggers: []wire.Trigger{every5}})
+		}
+		workflows[4].Triggers = append(workflows[4].Triggers, every5)
+		a := newApp(workflows...)
+		n, s := startApp(t, a, engine.Options{})
+		n.know(t) // described again, nothing is there twice
+		time.Sleep(10*time.Minute + time.Second)
+		synctest.Wait()
+		ticks := ticksOf(t, n, s)
+		want(t, "runs of two ticks", len(ticks), 10)
+		want(t, "runs of one workflow and tick", len(slices.Compact(ticks)), 10)
+	})
+}
+
+// Rule D2: ticks are counted from the one before and not from the clock, so that none is repeated or left out by a slow store,
+// by runs that take longer than the time between two ticks, or by two nodes.
+func TestASlowTickIsNeitherRepeatedNorLeftOut(t *testing.T) {
+	for _, nodes := range []int{1, 2} {
+		t.Run(fmt.Sprint(nodes, " nodes"), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				a := newApp(wire.Workflow{Name: "w", Triggers: []wire.Trigger{{Schedule: "* * * * *", CatchUp: "all"}}})
+				n, s := startFaulty(t, a)
+				if nodes == 2 {
+					startNode(t, s, a, engine.Options{}).know(t)
+				}
+				began := time.Now().UTC().Truncate(time.Minute)
+				var ticks atomic.Int32
+				s.set(func(changes []store.Change) error {
+					for _, change := range changes {
+						if _, isTick := change[0].(store.PutSchedule); isTick && ticks.Add(1) == 2 {
+							time.Sleep(90 * time.Second)
+						}
+					}
+					return nil
+				})
+				time.Sleep(time.Until(began.Add(6*time.Minute + 30*time.Second)))
+				var all []string
+				for i := range 6 {
+					all = append(all, "w "+began.Add(time.Duration(i+1)*time.Minute).Format("2006-01-02T15:04:05.000Z"))
+				}
+				want(t, "ticks", ticksOf(t, n, s), all)
+			})
+		})
+	}
+}
