@@ -1,10 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -235,63 +233,6 @@ func (w *watcher) step(s *apitype.Step) error {
 	row := stepRow(s)
 	_, err := fmt.Fprintf(w.out, "step %s  %s  %s  %s\n", line(row[0]), line(row[1]), row[3], line(row[4]))
 	return err
-}
-
-func (a *app) runsReplayCommand() *cobra.Command {
-	var options client.ReplayOptions
-	var payload string
-	var wait, plan, keepKeys, newEvents bool
-	command := &cobra.Command{
-		Use: "replay RUN", Short: "Start a new run with the workflow and the payload of another", Args: args(1, 1, "a run's id"),
-		Long: "Starts a new run with the workflow and the payload of another. Every step runs again, or, with --from, those from a step on.\nWith --plan it only says which would.",
-	}
-	command.RunE = a.asks(func(command *cobra.Command, c *client.Client, args []string) error {
-		if plan {
-			return a.showPlan(command.Context(), c, args[0], options.From)
-		}
-		var err error
-		if options.Payload, err = a.payload(command, payload); err != nil {
-			return err
-		}
-		if command.Flags().Changed("keep-keys") {
-			options.KeepKeys = &keepKeys
-		}
-		if newEvents {
-			options.Events = "new"
-		}
-		started, err := c.Replay(command.Context(), args[0], options)
-		if err != nil {
-			return err
-		}
-		return a.startedRun(command.Context(), c, &started, wait)
-	})
-	flags := command.Flags()
-	flags.StringVar(&options.From, "from", "", "a step's name: what was saved before it is kept")
-	flags.StringVar(&payload, "payload", "", "another payload: JSON, @FILE, or - for standard input")
-	flags.BoolVar(&keepKeys, "keep-keys", false, "give the steps the original's idempotency keys; so it is by default with --from")
-	flags.BoolVar(&newEvents, "new-events", false, "wait for events that come after the replay began, not for the original's")
-	flags.BoolVar(&plan, "plan", false, "only say which steps would be kept, and which would act again")
-	flags.BoolVar(&wait, "wait", false, "wait for the run to end")
-	return command
-}
-
-// showPlan says what a replay would do.
-func (a *app) showPlan(ctx context.Context, c *client.Client, runID, from string) error {
-	plan, err := c.PlanReplay(ctx, runID, from)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		return a.printJSON(plan, true)
-	}
-	var rows [][]string
-	for does, steps := range map[string][]apitype.PlannedStep{"is kept": plan.Keeps, "acts again": plan.Acts} {
-		for _, s := range steps {
-			rows = append(rows, []string{s.Name, fmt.Sprint(s.Number), s.Kind, does})
-		}
-	}
-	slices.SortStableFunc(rows, func(a, b []string) int { return -cmp.Compare(a[3], b[3]) })
-	return a.table([]string{"STEP", "NUMBER", "KIND", "WOULD"}, rows)
 }
 
 func (a *app) runsCancelCommand() *cobra.Command {

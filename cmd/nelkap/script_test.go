@@ -107,7 +107,7 @@ func deliver(ts *testscript.TestScript, _ bool, args []string) {
 
 // capture sets a variable to what a pattern finds in the last output: capture NAME PATTERN
 func capture(ts *testscript.TestScript, _ bool, args []string) {
-	found := regexp.MustCompile(args[1]).FindString(ts.ReadFile("stdout"))
+	found := regexp.MustCompile(args[1]).FindString(ts.ReadFile("stdout") + ts.ReadFile("stderr"))
 	if found == "" {
 		ts.Fatalf("%s is not in the output", args[1])
 	}

@@ -77,11 +77,23 @@ func (l *later) instant() (*time.Time, error) {
 	case l.at == "":
 		return nil, nil
 	}
-	at, err := time.Parse(time.RFC3339, l.at)
+	at, err := timeOf("at", l.at)
 	if err != nil {
-		return nil, &codeError{exitUsage, fmt.Errorf("--at must be a time such as 2027-01-01T09:00:00Z, with its offset from UTC, not %q", l.at)}
+		return nil, err
 	}
 	return &at, nil
+}
+
+// timeOf reads the value of a flag that is a time; zero where it is not given.
+func timeOf(flag, value string) (time.Time, error) {
+	if value == "" {
+		return time.Time{}, nil
+	}
+	at, err := time.Parse(time.RFC3339, value)
+	if err != nil {
+		return at, &codeError{exitUsage, fmt.Errorf("--%s must be a time such as 2027-01-01T09:00:00Z, with its offset from UTC, not %q", flag, value)}
+	}
+	return at, nil
 }
 
 // startedRun shows a run that was started, and waits for it if that is wished.

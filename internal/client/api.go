@@ -106,16 +106,21 @@ type ReplayOptions struct {
 	Payload  json.RawMessage `json:"payload,omitempty"` // nil: the original's
 	KeepKeys *bool           `json:"keepKeys,omitempty"`
 	Events   string          `json:"events,omitempty"` // "original" or "new"; empty: original
+	// Once names what this replay belongs to: a run is replayed once for each such name, for a day. Empty: as often as it is asked.
+	Once string `json:"-"`
 }
 
 // Replay starts a new run with the same workflow.
 func (c *Client) Replay(ctx context.Context, runID string, o ReplayOptions) (apitype.StartedRun, error) {
 	body := struct {
-		ID string `json:"id"`
+		ID string `json:"id,omitempty"`
 		ReplayOptions
-	}{id.New(id.Run), o}
+	}{ReplayOptions: o}
+	if o.Once == "" {
+		body.ID = id.New(id.Run)
+	}
 	var out apitype.StartedRun
-	err := c.ask(ctx, request{method: http.MethodPost, path: replayPath(runID), body: body}, &out)
+	err := c.ask(ctx, request{method: http.MethodPost, path: replayPath(runID), body: body, key: o.Once}, &out)
 	return out, err
 }
 

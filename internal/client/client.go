@@ -72,6 +72,7 @@ type request struct {
 	path   string
 	query  url.Values
 	body   any           // nil for none
+	key    string        // the Idempotency-Key; empty for none
 	wait   time.Duration // that the server is asked to take
 }
 
@@ -123,6 +124,9 @@ func (c *Client) once(ctx context.Context, r request, body []byte, into any) err
 	}
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
+	}
+	if r.key != "" {
+		request.Header.Set("Idempotency-Key", r.key)
 	}
 	if c.key != "" {
 		request.Header.Set("Authorization", "Bearer "+c.key)

@@ -43,6 +43,27 @@ func TestAWaitWhoseTimeIsOverTakesNoEvent(t *testing.T) {
 	})
 }
 
+// A wait of no time gives what is there already, and nothing else.
+func TestAWaitOfNoTimeGivesWhatIsThere(t *testing.T) {
+	for _, emitted := range []bool{true, false} {
+		bubble(t, func(t *testing.T) {
+			a := newApp(wire.Workflow{Name: "w"})
+			n, _ := startApp(t, a, engine.Options{})
+			n.start(t, "w")
+			c := a.next(t, time.Second)
+			if emitted {
+				n.emit(t, engine.NewEvent{Name: "paid"})
+			}
+			look := forEvent("look", "paid")
+			look.TimeoutMs = ms(0)
+			c.suspend(t, "n", 0, look)
+			if got := a.next(t, timerSlack).history(); (got != "look=null") != emitted {
+				t.Errorf("its history is %s", got)
+			}
+		})
+	}
+}
+
 // Rules E1, E2: whichever comes first, an event or the end of a wait's time, the run is called once for it, the event is given once, and
 // one that came too late is there for the next wait.
 func TestAnEventBesideTheEndOfItsWaitIsGivenOnce(t *testing.T) {

@@ -91,6 +91,27 @@ func TestARunGivesItsOutputAndTimePassesAtOnce(t *testing.T) {
 	}
 }
 
+func TestAWaitOfNoTimeGivesWhatIsThere(t *testing.T) {
+	wf := nelkap.NewWorkflow(newApp(), "w", func(ctx context.Context, emits bool) (bool, error) {
+		err := step.Do(ctx, "work", func(ctx context.Context) error {
+			if !emits {
+				return nil
+			}
+			return nelkaptest.Emit(ctx, nelkap.Event{Name: "paid"})
+		})
+		if err != nil {
+			return false, err
+		}
+		_, ok, err := step.WaitForEvent[any](ctx, "paid", "paid", step.Timeout(0))
+		return ok, err
+	})
+	for _, emits := range []bool{true, false} {
+		if ok, err := nelkaptest.Run(t, t.Context(), wf, emits); ok != emits || err != nil {
+			t.Errorf("emitted %t, it gave %t, %v", emits, ok, err)
+		}
+	}
+}
+
 func TestAStepIsTriedAgainAndFailsInTheEnd(t *testing.T) {
 	tries := 0
 	wf := nelkap.NewWorkflow(newApp(), "w", func(ctx context.Context, fails int) (int, error) {

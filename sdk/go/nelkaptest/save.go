@@ -24,15 +24,16 @@ type item struct {
 	RetryAfterMs    *int64
 	Once            bool
 
-	DelayMs, TimeoutMs, ForMs int64
-	Until                     string // of a sleep an instant, of a claim when it is freed
-	Events                    []string
-	Match                     map[string]json.RawMessage
-	If, Since                 string
-	Workflow, App             string
-	Payload                   json.RawMessage
-	Key                       string
-	Of                        int
+	DelayMs, ForMs int64
+	TimeoutMs      *int64
+	Until          string // of a sleep an instant, of a claim when it is freed
+	Events         []string
+	Match          map[string]json.RawMessage
+	If, Since      string
+	Workflow, App  string
+	Payload        json.RawMessage
+	Key            string
+	Of             int
 }
 
 func (i *item) ref() ref { return ref{Name: i.Name, Number: i.Number} }
@@ -228,8 +229,8 @@ func (c *claim) free(now time.Time) bool {
 func (w *world) makeCallback(r *run, i *item) json.RawMessage {
 	token := contact.Nonce()
 	c := &callback{ref: i.ref(), token: token, url: "http://127.0.0.1:6355/callbacks/" + token}
-	if i.TimeoutMs > 0 {
-		c.due = w.now().Add(time.Duration(i.TimeoutMs) * time.Millisecond)
+	if i.TimeoutMs != nil {
+		c.due = w.now().Add(time.Duration(*i.TimeoutMs) * time.Millisecond)
 	}
 	r.callbacks = append(r.callbacks, c)
 	return fmt.Appendf(nil, `{"url":%q,"token":%q}`, c.url, c.token)

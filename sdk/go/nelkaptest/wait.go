@@ -197,8 +197,8 @@ func (w *world) register(r *run, i *item) {
 	if i.Since == "wait" {
 		t.since = len(w.events)
 	}
-	if i.TimeoutMs > 0 {
-		t.due = now.Add(time.Duration(i.TimeoutMs) * time.Millisecond)
+	if i.TimeoutMs != nil {
+		t.due = now.Add(time.Duration(*i.TimeoutMs) * time.Millisecond)
 	}
 	r.waits = append(r.waits, t)
 	switch i.Kind {

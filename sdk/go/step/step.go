@@ -192,20 +192,20 @@ func AtMostOnce() Option {
 // TimeoutOption is what Timeout makes.
 type TimeoutOption struct{ d time.Duration }
 
-func (t TimeoutOption) stepOption(o *options) { o.request.Timeout, o.err = t.d, t.check(o.err) }
-
-func (t TimeoutOption) check(before error) error {
+func (t TimeoutOption) stepOption(o *options) {
+	o.request.Timeout = t.d
 	if t.d <= 0 {
-		return fmt.Errorf("nelkap: Timeout can't be %v", t.d)
+		o.err = t.refusal()
 	}
-	return before
 }
+
+func (t TimeoutOption) refusal() error { return fmt.Errorf("nelkap: Timeout can't be %v", t.d) }
 
 // Timeout bounds an attempt of a step with a body. When it has passed, the attempt's context ends and the attempt fails, to be tried
 // again. A body that does not heed its context goes on meanwhile: the next attempt may overlap it.
 //
 // It bounds a wait for an event or a callback, which has not come then, and a child run, which is cancelled. The time counts from when
-// the server has opened the wait, made the callback, or started the child.
+// the server has opened the wait, made the callback, or started the child. Of no time at all, a wait for an event gives what is there.
 func Timeout(d time.Duration) TimeoutOption { return TimeoutOption{d} }
 
 // WasOption is what Was makes.

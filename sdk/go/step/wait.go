@@ -218,7 +218,10 @@ func SinceWait() WaitOption {
 }
 
 func (t TimeoutOption) waitOption(o *waitOptions) {
-	o.request.Terms.Timeout, o.err = t.d, t.check(o.err)
+	o.request.Terms.Timeout = &t.d
+	if t.d < 0 {
+		o.err = t.refusal()
+	}
 }
 
 func (w WasOption) sleepOption(o *waitOptions) { w.waitOption(o) }

@@ -141,7 +141,7 @@ var fixtures = map[string]function{
 	},
 	"wait for event": func(c *code) (json.RawMessage, *thrown) {
 		e := c.ask("approved", AskOptions{Terms: &wire.Terms{
-			Op: wire.OpWait, Kind: wire.KindEvent, Events: []string{"order.approved"}, Timeout: time.Hour,
+			Op: wire.OpWait, Kind: wire.KindEvent, Events: []string{"order.approved"}, Timeout: new(time.Hour),
 			Match: []wire.Match{{Path: "payload.id", Value: text("o_1")}},
 		}})
 		var event *struct{ Payload json.RawMessage }
@@ -153,7 +153,7 @@ var fixtures = map[string]function{
 	"invoke caught": messageOf(child),
 	"claim":         resultOf(func(c *code) *wire.Entry { return c.claim("one", "k1") }),
 	"callback": func(c *code) (json.RawMessage, *thrown) {
-		made := c.ask("approval", AskOptions{Terms: &wire.Terms{Op: wire.OpCallback, Kind: wire.KindCallback, Timeout: time.Hour}})
+		made := c.ask("approval", AskOptions{Terms: &wire.Terms{Op: wire.OpCallback, Kind: wire.KindCallback, Timeout: new(time.Hour)}})
 		end := c.ask("approval", AskOptions{Terms: &wire.Terms{Op: wire.OpWait, Kind: wire.KindCallback, Of: made.Number}})
 		var url, posted struct{ Token, Payload json.RawMessage }
 		if json.Unmarshal(made.Output, &url) != nil || json.Unmarshal(end.Output, &posted) != nil {

@@ -32,8 +32,8 @@ type Terms struct {
 	For       time.Duration
 	Once      bool
 
-	Of      int           // of the wait for a callback: the number of the step that made it
-	Timeout time.Duration // of all but sleeps and claims; 0: none
+	Of      int            // of the wait for a callback: the number of the step that made it
+	Timeout *time.Duration // of all but sleeps and claims; nil: none, and 0: only what is there already
 }
 
 // Match is a path of an event and the value that it must have there.
@@ -90,7 +90,10 @@ func (t *Terms) appendFields(b []byte) []byte {
 	if t.Of > 0 {
 		b = appendInt(b, `,"of":`, int64(t.Of))
 	}
-	return appendDuration(b, `,"timeoutMs":`, t.Timeout)
+	if t.Timeout != nil {
+		b = appendInt(b, `,"timeoutMs":`, milliseconds(*t.Timeout))
+	}
+	return b
 }
 
 func (t *Terms) appendEvent(b []byte) []byte {

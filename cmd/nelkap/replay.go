@@ -1,0 +1,258 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nelkap/nelkap/internal/apitype"
+	"github.com/nelkap/nelkap/internal/client"
+)
+
+// rateMax bounds --rate: a command replays one run after the other.
+const rateMax = 1000
+
+// replay is what the command line says of one replay, or of many.
+type replay struct {
+	*app
+	client  *client.Client
+	options client.ReplayOptions
+	plan    bool
+	wait    bool
+	many    many
+}
+
+// many selects the runs that are replayed at once.
+type many struct {
+	query         client.RunQuery
+	before, after string
+	rate          int
+}
+
+func (a *app) runsReplayCommand() *cobra.Command {
+	r := &replay{app: a}
+	var payload string
+	var keepKeys, newEvents bool
+	command := &cobra.Command{
+		Use: "replay [RUN]", Short: "Start a new run with the workflow and the payload of another, or of many",
+		Args: args(0, 1, "a run's id, or --status and others in its place"),
+		Long: `Starts a new run with the workflow and the payload of another. Every step runs again, or, with --from, those from a step on.
+With --plan it only says which would.
+
+Without RUN it replays all runs that --status and the other filters select, newest first, --rate in a second, and prints each
+run with its replay. A command that was broken off is given again with the --before that it printed: for a day no run is
+replayed twice by it.`,
+		Example: `  nelkap runs replay run_01k5c2j5zt7m9q4w8x6v3b1n0d --from "send email"
+  nelkap runs replay --status failed --workflow "send invoice" --after 2027-01-01T09:00:00Z --plan`,
+	}
+	command.RunE = a.asks(func(command *cobra.Command, c *client.Client, args []string) error {
+		r.client = c
+		var err error
+		if r.options.Payload, err = a.payload(command, payload); err != nil {
+			return err
+		}
+		if command.Flags().Changed("keep-keys") {
+			r.options.KeepKeys = &keepKeys
+		}
+		if newEvents {
+			r.options.Events = "new"
+		}
+		if len(args) == 0 {
+			return r.all(command)
+		}
+		for _, filter := range []string{"status", "workflow", "app", "before", "after", "rate"} {
+			if command.Flags().Changed(filter) {
+				return usageError(command, "--"+filter+" selects many runs, and a run's id selects one: give one of them")
+			}
+		}
+		return r.one(command.Context(), args[0])
+	})
+	flags := command.Flags()
+	flags.StringVar(&r.options.From, "from", "", "a step's name: what was saved before it is kept")
+	flags.StringVar(&payload, "payload", "", "another payload: JSON, @FILE, or - for standard input")
+	flags.BoolVar(&keepKeys, "keep-keys", false, "give the steps the original's idempotency keys; so it is by default with --from")
+	flags.BoolVar(&newEvents, "new-events", false, "wait for events that come after the replay began, not for the original's")
+	flags.BoolVar(&r.plan, "plan", false, "only say which steps would be kept, and which would act again")
+	flags.BoolVar(&r.wait, "wait", false, "wait for the run to end")
+	flags.StringVar(&r.many.query.Status, "status", "", "replay the runs of this status: completed, failed, cancelled or skipped")
+	flags.StringVar(&r.many.query.Workflow, "workflow", "", "only runs of this workflow")
+	flags.StringVar(&r.many.query.App, "app", "", "only runs of this app")
+	flags.StringVar(&r.many.before, "before", "", "only runs created before this time; without it all that are there now")
+	flags.StringVar(&r.many.after, "after", "", "only runs created at this time or after it, such as 2027-01-01T09:00:00Z")
+	flags.IntVar(&r.many.rate, "rate", 10, fmt.Sprintf("how many runs in a second, 1 to %d", rateMax))
+	return command
+}
+
+func (r *replay) one(ctx context.Context, runID string) error {
+	if r.plan {
+		plan, err := r.client.PlanReplay(ctx, runID, r.options.From)
+		if err != nil {
+			return err
+		}
+		if r.json {
+			return r.printJSON(plan, true)
+		}
+		var rows [][]string
+		for _, s := range planned(&plan) {
+			rows = append(rows, []string{s.Name, fmt.Sprint(s.Number), s.Kind, s.would})
+		}
+		return r.table([]string{"STEP", "NUMBER", "KIND", "WOULD"}, rows)
+	}
+	started, err := r.client.Replay(ctx, runID, r.options)
+	if err != nil {
+		return err
+	}
+	return r.startedRun(ctx, r.client, &started, r.wait)
+}
+
+// plannedStep is a step of a plan, with what would become of it.
+type plannedStep struct {
+	apitype.PlannedStep
+	would string
+}
+
+func planned(plan *apitype.ReplayPlan) (steps []plannedStep) {
+	for _, s := range plan.Keeps {
+		steps = append(steps, plannedStep{s, "be kept"})
+	}
+	for _, s := range plan.Acts {
+		steps = append(steps, plannedStep{s, "act again"})
+	}
+	return steps
+}
+
+// all replays the runs that the filters select.
+func (r *replay) all(command *cobra.Command) error {
+	m := &r.many
+	switch {
+	case !slices.Contains([]string{"completed", "failed", "cancelled", "skipped"}, m.query.Status):
+		return usageError(command, "Give a run's id, or select ended runs by --status: completed, failed, cancelled or skipped")
+	case m.rate < 1 || m.rate > rateMax:
+		return usageError(command, fmt.Sprintf("--rate is 1 to %d runs in a second, not %d", rateMax, m.rate))
+	case r.wait:
+		return usageError(command, "--wait waits for one run: give its id")
+	}
+	before, err := timeOf("before", m.before)
+	if err != nil {
+		return err
+	}
+	after, err := timeOf("after", m.after)
+	if err != nil {
+		return err
+	}
+	if r.plan {
+		return r.planAll(command.Context(), before, after)
+	}
+	pace := time.NewTicker(time.Second / time.Duration(m.rate))
+	defer pace.Stop()
+	replayed := 0
+	err = r.each(command.Context(), before, after, func(run *apitype.Run, before time.Time) error {
+		if replayed == 0 {
+			r.options.Once = before.UTC().Format(time.RFC3339Nano)
+			fmt.Fprintf(r.errOut, "Replaying runs that were created before %s. Should this be broken off, go on with --before %[1]s.\n", r.options.Once)
+		} else {
+			select {
+			case <-pace.C:
+			case <-command.Context().Done():
+				return command.Context().Err()
+			}
+		}
+		started, err := r.client.Replay(command.Context(), run.ID, r.options)
+		if err != nil {
+			return fmt.Errorf("run %s: %w", run.ID, err)
+		}
+		replayed++
+		if r.json {
+			return r.printJSON(started, false)
+		}
+		_, err = fmt.Fprintln(r.out, line(run.ID), line(started.ID))
+		return err
+	})
+	fmt.Fprintf(r.errOut, "Replayed %d runs.\n", replayed)
+	return err
+}
+
+// planAll says how many runs would keep each step, and in how many it would act again.
+func (r *replay) planAll(ctx context.Context, before, after time.Time) error {
+	runs, counts := 0, map[[3]string]int{}
+	err := r.each(ctx, before, after, func(run *apitype.Run, _ time.Time) error {
+		runs++
+		plan, err := r.client.PlanReplay(ctx, run.ID, r.options.From)
+		if err != nil {
+			return fmt.Errorf("run %s: %w", run.ID, err)
+		}
+		steps := map[[3]string]bool{}
+		for _, s := range planned(&plan) {
+			steps[[3]string{s.Name, s.Kind, s.would}] = true
+		}
+		for s := range steps {
+			counts[s]++
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	list := make([]countedStep, 0, len(counts))
+	for s, runs := range counts {
+		list = append(list, countedStep{s[0], s[1], s[2], runs})
+	}
+	slices.SortFunc(list, func(a, b countedStep) int {
+		return cmp.Or(-cmp.Compare(a.Would, b.Would), -cmp.Compare(a.Runs, b.Runs), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
+	})
+	if r.json {
+		return r.printJSON(struct {
+			Runs  int           `json:"runs"`
+			Steps []countedStep `json:"steps"`
+		}{runs, list}, true)
+	}
+	var rows [][]string
+	for _, s := range list {
+		rows = append(rows, []string{s.Name, s.Kind, s.Would, fmt.Sprint(s.Runs)})
+	}
+	err = r.table([]string{"STEP", "KIND", "WOULD", "RUNS"}, rows)
+	fmt.Fprintf(r.errOut, "%d runs would be replayed.\n", runs)
+	return err
+}
+
+// countedStep is a step of many plans.
+type countedStep struct {
+	Name  string `json:"name"`
+	Kind  string `json:"kind"`
+	Would string `json:"would"`
+	Runs  int    `json:"runs"`
+}
+
+// each calls do with the runs that are selected, newest first, and with the time before which they were created: without one, all that
+// were there at first, by the server's clock, so that no replay is replayed.
+func (r *replay) each(ctx context.Context, before, after time.Time, do func(run *apitype.Run, before time.Time) error) error {
+	query := r.many.query
+	query.Limit = 100
+	for {
+		list, err := r.client.Runs(ctx, query)
+		if err != nil {
+			return err
+		}
+		for i := range list.Data {
+			run := &list.Data[i]
+			created := run.CreatedAt.Time
+			if before.IsZero() {
+				before = created.Add(time.Millisecond)
+			}
+			if !created.Before(before) || created.Before(after) {
+				continue
+			}
+			if err := do(run, before); err != nil {
+				return err
+			}
+		}
+		if list.NextCursor == nil {
+			return nil
+		}
+		query.Cursor = *list.NextCursor
+	}
+}
