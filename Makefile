@@ -27,9 +27,11 @@ GO_TEST := go test $(RACE) -timeout 10m
 GO_TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
 
 # What there is. A stage whose folder is absent says so and passes.
-MODULES      := . $(patsubst %/go.mod,%,$(wildcard sdk/go/go.mod internal/sim/go.mod e2e/go.mod bench/go.mod examples/go.mod examples/*/go.mod examples/*/*/go.mod))
-GO_EXAMPLES  := $(patsubst %/go.mod,%,$(wildcard examples/go.mod examples/*/go.mod examples/*/*/go.mod))
-NPM_EXAMPLES := $(patsubst %/package.json,%,$(wildcard examples/package.json examples/*/package.json examples/*/*/package.json))
+# The examples' modules; what npm has installed there is none of ours.
+ours         = $(filter-out examples/node_modules/%,$(patsubst %/$(1),%,$(wildcard examples/$(1) examples/*/$(1) examples/*/*/$(1))))
+GO_EXAMPLES  := $(call ours,go.mod)
+NPM_EXAMPLES := $(call ours,package.json)
+MODULES      := . $(patsubst %/go.mod,%,$(wildcard sdk/go/go.mod internal/sim/go.mod e2e/go.mod bench/go.mod)) $(GO_EXAMPLES)
 TYPESCRIPT   := $(patsubst %/package.json,%,$(wildcard sdk/typescript/package.json))
 
 stage   = @printf '\n== %s\n' '$(1)'
