@@ -59,7 +59,8 @@ func sleep(ctx context.Context, name string, terms *wire.Terms, opts []SleepOpti
 // WaitForEvent waits for one event of that name and gives its payload; ok is false when the time of Timeout ran out.
 //
 // Events count from the run's creation on, so that one that came before the wait is not missed; SinceWait changes that. The event that
-// started the run never counts, and no event ends two waits of a run.
+// started the run never counts, and no event ends two waits of a run. A wait that lost a race stays open and may still have an event,
+// which a later wait then has not: give it a Timeout.
 func WaitForEvent[T any](ctx context.Context, name, event string, opts ...WaitOption) (payload T, ok bool, err error) {
 	received, err := WaitForAny(ctx, name, []string{event}, opts...)
 	if err != nil || received == nil {

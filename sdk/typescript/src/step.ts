@@ -108,8 +108,9 @@ export interface Step {
   /** Sleeps until then, at most a year. A text has an offset from UTC, such as `Z`; a date alone is its midnight in UTC. */
   readonly sleepUntil: (name: string, time: Date | string, options?: Renamed) => Promise<void>;
   /**
-   * The earliest event that fits and that no other wait of the run has had, or null when `timeout` ran out. The event that
-   * started the run does not count.
+   * The earliest event that fits and that no other wait of the run has had, or null when `timeout` ran out; `timeout: 0` gives
+   * what is there already. The event that started the run does not count. A wait that lost a race stays open and may still
+   * have an event, which a later wait then has not: give it a `timeout`.
    */
   readonly waitForEvent: <Name extends EventName>(
     name: string,
