@@ -229,6 +229,7 @@ func TestACancellingEventOfTheSameInstantCountsByItsOrder(t *testing.T) {
 		n.emit(t, engine.NewEvent{Name: "off"})
 		after := n.start(t, "w").Run.ID
 		second := a.next(t, time.Second)
+		synctest.Wait() // the event is looked at
 		first.end(t, wire.End{Type: wire.Yielded})
 		second.suspend(t, "n", 0, sleep("nap", time.Hour))
 		time.Sleep(timerSlack)
