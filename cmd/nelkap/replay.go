@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -241,7 +242,9 @@ func (r *replay) each(ctx context.Context, before, after time.Time, do func(run 
 			run := &list.Data[i]
 			created := run.CreatedAt.Time
 			if before.IsZero() {
-				before = created.Add(time.Millisecond)
+				// Between two milliseconds, which is as fine as runs are dated: so the time is this command's own, and given
+				// again without it, the command replays them again.
+				before = created.Add(1 + rand.N(time.Millisecond-1))
 			}
 			if !created.Before(before) || created.Before(after) {
 				continue
