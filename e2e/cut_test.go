@@ -105,7 +105,7 @@ func TestCancellingReachesARunningBodyWithinASecond(t *testing.T) {
 		id := w.run(language, three)
 		w.began(id, "two", 1)
 		asked := time.Now()
-		if _, err := w.api.Cancel(t.Context(), id); err != nil {
+		if _, err := w.api.Cancel(t.Context(), id, false); err != nil {
 			t.Fatal(err)
 		}
 		aborted := w.mark(plan.MarkAborted, id, "two", 1)

@@ -22,7 +22,7 @@ import (
 const payloadBytesMax = 8 << 20
 
 func (a *app) clientCommands() []*cobra.Command {
-	list := []*cobra.Command{a.runCommand(), a.emitCommand(), a.runsCommand(), a.appsCommand(), a.workflowsCommand(), a.eventsCommand(), a.deliveriesCommand(), a.schedulesCommand()}
+	list := []*cobra.Command{a.runCommand(), a.emitCommand(), a.runsCommand(), a.appsCommand(), a.workflowsCommand(), a.eventsCommand(), a.deliveriesCommand(), a.schedulesCommand(), a.verifyCommand()}
 	for _, command := range list {
 		config.BindClient(command.PersistentFlags(), &a.url)
 	}

@@ -18,7 +18,7 @@ const watchEvery = time.Second
 
 func (a *app) runsCommand() *cobra.Command {
 	command := &cobra.Command{Use: "runs", Short: "List, show, watch, replay and cancel runs", Args: cobra.ArbitraryArgs, RunE: group}
-	command.AddCommand(a.runsLsCommand(), a.runsGetCommand(), a.runsWatchCommand(), a.runsReplayCommand(), a.runsCancelCommand())
+	command.AddCommand(a.runsLsCommand(), a.runsGetCommand(), a.runsWatchCommand(), a.runsReplayCommand(), a.runsCancelCommand(), a.runsLogsCommand())
 	return command
 }
 
@@ -100,6 +100,13 @@ func (a *app) showRun(run *apitype.Run, steps []apitype.Step) error {
 	row("workflow", run.Workflow)
 	row("app", run.App)
 	row("status", run.Status)
+	if run.Closing {
+		row("closing", "its code is over; it undoes and tells")
+	}
+	row("warning", text(run.Warning))
+	if run.Restart > 0 {
+		row("restarts", fmt.Sprint(run.Restart))
+	}
 	if run.WaitingFor != nil {
 		row("waiting for", run.WaitingFor.Reason)
 		row("next look", instant(run.WaitingFor.NextAt))
@@ -177,7 +184,7 @@ func (a *app) watch(ctx context.Context, c *client.Client, runID string) error {
 		if err != nil {
 			return err
 		}
-		if err := w.steps(ctx); err != nil {
+		if err := w.chapters(ctx, run.Restart); err != nil {
 			return err
 		}
 		if !ended(&run) {
@@ -200,13 +207,28 @@ type watcher struct {
 	*app
 	client *client.Client
 	runID  string
-	cursor string // of the page that may still grow
-	shown  int64  // the last entry that was shown
+
+	restart int    // the chapter that is shown
+	cursor  string // of the page that may still grow
+	shown   int64  // the last entry that was shown
+}
+
+// chapters shows the rest of the chapters that are closed, and what the current one has.
+func (w *watcher) chapters(ctx context.Context, restart int) error {
+	for {
+		if err := w.steps(ctx); err != nil || w.restart >= restart {
+			return err
+		}
+		w.restart, w.cursor, w.shown = w.restart+1, "", 0
+		if !w.json {
+			fmt.Fprintf(w.out, "restart %d\n", w.restart)
+		}
+	}
 }
 
 func (w *watcher) steps(ctx context.Context) error {
 	for {
-		list, err := w.client.Steps(ctx, w.runID, client.Page{Limit: 100, Cursor: w.cursor})
+		list, err := w.client.ChapterSteps(ctx, w.runID, w.restart, client.Page{Limit: 100, Cursor: w.cursor})
 		if err != nil {
 			return err
 		}
@@ -235,11 +257,40 @@ func (w *watcher) step(s *apitype.Step) error {
 	return err
 }
 
+func (a *app) runsLogsCommand() *cobra.Command {
+	var page client.Page
+	command := &cobra.Command{
+		Use: "logs RUN", Short: "Show what a run's code has logged", Args: args(1, 1, "a run's id"),
+	}
+	command.RunE = a.asks(func(command *cobra.Command, c *client.Client, args []string) error {
+		list, err := c.Logs(command.Context(), args[0], page)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.printJSON(list, true)
+		}
+		for i := range list.Data {
+			l := &list.Data[i]
+			where := text(l.Step)
+			if where == "" {
+				where = "-"
+			}
+			fmt.Fprintf(a.out, "%s  %-5s  %s  %s  %s\n", instant(l.At), l.Level, line(where), line(l.Message), line(string(l.Fields)))
+		}
+		a.nextPage(list.NextCursor)
+		return nil
+	})
+	pageFlags(command, &page)
+	return command
+}
+
 func (a *app) runsCancelCommand() *cobra.Command {
-	return &cobra.Command{
+	force := false
+	command := &cobra.Command{
 		Use: "cancel RUN", Short: "Cancel a run", Args: args(1, 1, "a run's id"),
 		RunE: a.asks(func(command *cobra.Command, c *client.Client, args []string) error {
-			run, err := c.Cancel(command.Context(), args[0])
+			run, err := c.Cancel(command.Context(), args[0], force)
 			switch {
 			case err != nil:
 				return err
@@ -250,9 +301,11 @@ func (a *app) runsCancelCommand() *cobra.Command {
 			case ended(&run):
 				_, err = fmt.Fprintf(a.out, "it had ended before: %s\n", line(run.Status))
 			default:
-				_, err = fmt.Fprintln(a.out, "it is ending: steps that are running may still be saved")
+				_, err = fmt.Fprintln(a.out, "it is ending: steps that are running may still be saved, and what is to be undone is undone")
 			}
 			return err
 		}),
 	}
+	command.Flags().BoolVar(&force, "force", false, "end it at once: nothing is undone, no handler runs, and what is in flight can save nothing more")
+	return command
 }

@@ -44,13 +44,16 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
-			app := httptest.NewServer(apptest.New("shop", workflows()...))
+			app := httptest.NewServer(apptest.New("shop", append(workflows(), lasting()...)...))
 			env.Defer(app.Close)
 			arguments := []string{"dev", "--memory", "--hook", "github=github,dedupe"}
 			env.Setenv("GORACE", noSleep)
 			env.Setenv("API_KEY", apiKey)
 			env.Setenv("SIGNING_KEY", signingKey)
 			env.Setenv("APP", app.URL)
+			newer := httptest.NewServer(apptest.New("shop", newerWorkflows()...))
+			env.Defer(newer.Close)
+			env.Setenv("NEWER_APP", newer.URL)
 			environ := []string{"NELKAP_HOOK_GITHUB_SECRET=" + hookSecret}
 			if strings.Contains(env.WorkDir, "script-serve") {
 				arguments = []string{"serve", "--memory"}
@@ -167,6 +170,41 @@ func workflows() []apptest.Workflow {
 			return apptest.Completed([]byte("\"\\u001b[31m \u202e\""))
 		}),
 	}
+}
+
+// lasting are workflows whose runs live, or live again.
+func lasting() []apptest.Workflow {
+	hour := time.Hour.Milliseconds()
+	later := wire.End{Type: wire.Failed, Error: &wire.Error{Name: "Error", Message: "later"}, Retriable: true, Retries: 4, RetryAfterMs: &hour}
+	stuck := apptest.On("stuck", func(context.Context, *apptest.Call) wire.End { return later })
+	stuck.OnCancel = true
+	slow := apptest.On("slow", func(ctx context.Context, c *apptest.Call) wire.End {
+		if _, err := c.Save(ctx, apptest.Step("charge", []byte(`1`))); err != nil {
+			return apptest.Failed("Error", err.Error())
+		}
+		return later
+	})
+	slow.Steps = []string{"charge"}
+	return []apptest.Workflow{stuck, slow, apptest.On("paged", func(ctx context.Context, c *apptest.Call) wire.End {
+		if _, err := c.Save(ctx, apptest.Step(fmt.Sprintf("page %d", c.Run.Restart), []byte(`1`))); err != nil {
+			return apptest.Failed("Error", err.Error())
+		}
+		end := apptest.Completed(c.Run.Payload)
+		if c.Run.Restart < 2 {
+			end = wire.End{Type: wire.Restarted, Payload: []byte(strconv.Itoa(c.Run.Restart + 1))}
+		}
+		end.Logs = []wire.LogLine{{At: wire.At(time.Now()), Level: "info", Message: "page\x1b[2J done", Fields: []byte(`{"page":1}`), Entry: 1, Attempt: 1, Line: 1}}
+		return end
+	})}
+}
+
+// newerWorkflows are those of the same app after a deploy: one has lost a step.
+func newerWorkflows() []apptest.Workflow {
+	list := append(workflows(), lasting()...)
+	for i := range list {
+		list[i].Steps = nil
+	}
+	return list
 }
 
 // The scripts' names decide which server they get, and a script that does not run proves nothing.

@@ -116,8 +116,8 @@ func serveStore(ctx context.Context, settings *config.Server, s store.Store, sio
 	caller := call.New(call.Options{Keys: settings.SigningKeys, Version: version})
 	defer caller.Close()
 	options := engine.Options{
-		URL: settings.URL, Lease: settings.Lease, Stall: settings.Stall, Concurrency: settings.Concurrency,
-		ForgetAfter: forgetAfter, DeliveriesFor: settings.DeliveriesFor, DeliveriesMax: settings.DeliveriesMax, Logger: sio.log,
+		URL: settings.URL, Lease: settings.Lease, Stall: settings.Stall, Grace: settings.Grace, Concurrency: settings.Concurrency,
+		ForgetAfter: forgetAfter, EventsFor: settings.EventsFor, DeliveriesFor: settings.DeliveriesFor, DeliveriesMax: settings.DeliveriesMax, Logger: sio.log,
 	}
 	if settings.Dev {
 		options.DescribeEvery, options.AppPauseMax, options.ForgetAfter = devDescribeEvery, devAppPauseMax, 0

@@ -31,12 +31,15 @@ type Run struct {
 	Status            string          `json:"status" enum:"queued,running,waiting,completed,failed,cancelled,skipped"`
 	Payload           json.RawMessage `json:"payload,omitempty" doc:"what the run was started with; absent for undefined"`
 	Output            json.RawMessage `json:"output,omitempty" doc:"what the workflow returned; null until it has completed, absent for undefined"`
-	Error             *Error          `json:"error" doc:"why it failed; null unless it did"`
+	Error             *Error          `json:"error" doc:"why it failed; also while it undoes what it did, before it has failed"`
 	Event             *string         `json:"event" doc:"the name of the event that started it"`
 	EventID           *string         `json:"eventId" doc:"the id of the event that started it"`
 	Key               *string         `json:"key" doc:"the run key"`
 	ReplayOf          *string         `json:"replayOf" doc:"the run that this one replays"`
 	Attempt           int             `json:"attempt" doc:"the try of the code outside steps, counted since the last saved step"`
+	Restart           int             `json:"restart" doc:"how often step.restart has begun it again; its payload and its steps are those since then"`
+	Closing           bool            `json:"closing" doc:"true: its code is over, and it undoes and tells before it has its final status"`
+	Warning           *string         `json:"warning" doc:"what to know of it: that its code has changed under it"`
 	CreatedAt         *Time           `json:"createdAt"`
 	StartedAt         *Time           `json:"startedAt" doc:"when it was first called"`
 	EndedAt           *Time           `json:"endedAt"`
@@ -71,7 +74,7 @@ type Step struct {
 	Entry    *int64          `json:"entry" doc:"its number in the run's history; null until it is saved"`
 	Name     string          `json:"name"`
 	Number   int             `json:"number" doc:"the count of that name in the run"`
-	Kind     string          `json:"kind" enum:"run"`
+	Kind     string          `json:"kind" enum:"run,sleep,event,invoke,callback,claim,undo"`
 	Status   string          `json:"status" enum:"running,retrying,completed,failed"`
 	Output   json.RawMessage `json:"output,omitempty"`
 	Error    *Error          `json:"error"`
@@ -83,6 +86,35 @@ type Attempt struct {
 	StartedAt *Time  `json:"startedAt"`
 	EndedAt   *Time  `json:"endedAt"`
 	Error     *Error `json:"error"`
+}
+
+// Verification is what new code would do with live runs.
+type Verification struct {
+	App string `json:"app" doc:"the name of the app that answered"`
+	List[VerifiedRun]
+}
+
+// VerifiedRun is what new code would do with a live run.
+type VerifiedRun struct {
+	RunID    string        `json:"runId"`
+	Workflow string        `json:"workflow"`
+	Status   string        `json:"status"`
+	Diverges bool          `json:"diverges"`
+	Problems []string      `json:"problems" doc:"where it would leave its history"`
+	Skipped  *string       `json:"skipped" doc:"why it was not played; null if it was"`
+	Asks     []PlannedStep `json:"asks" doc:"the steps that its code would ask for next"`
+}
+
+// LogLine is a line of a run's log.
+type LogLine struct {
+	At      *Time           `json:"at"`
+	Level   string          `json:"level" enum:"debug,info,warn,error"`
+	Message string          `json:"message"`
+	Fields  json.RawMessage `json:"fields,omitempty" doc:"what the code gave beside the message"`
+	Restart int             `json:"restart" doc:"the run's restart number then"`
+	Step    *string         `json:"step" doc:"the step that it was written in; null outside steps"`
+	Number  *int            `json:"number" doc:"the count of that step's name"`
+	Attempt int             `json:"attempt" doc:"of the step, or of the code outside steps"`
 }
 
 // Event is a stored event.

@@ -26,7 +26,8 @@ type Play func(ctx context.Context, c *Call) wire.End
 // Workflow is what an app declares, and what it does.
 type Workflow struct {
 	wire.Workflow
-	Play Play
+	Play  Play
+	Steps []string // that it asks for when it is verified
 }
 
 // App is an http.Handler.
@@ -120,6 +121,8 @@ func (a *App) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	case c.Type == "describe":
 		a.answer(w, a.manifest())
+	case c.Type == "verify":
+		a.verify(w, c)
 	default:
 		a.play(w, r, c)
 	}
@@ -137,6 +140,19 @@ func (a *App) play(w http.ResponseWriter, r *http.Request, c *Call) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(http.StatusNotFound)
 	fmt.Fprint(w, `{"status":404,"code":"workflow_unknown","detail":"no such workflow"}`)
+}
+
+// verify answers as code that asks for nothing but the steps that its workflow names.
+func (a *App) verify(w http.ResponseWriter, c *Call) {
+	v := wire.Verified{Type: "verified", Unasked: []wire.Waiting{}, Asked: []wire.Waiting{}}
+	for _, workflow := range a.workflows {
+		for _, e := range c.Steps.Entries {
+			if workflow.Name == c.Run.Workflow && !slices.Contains(workflow.Steps, e.Name) {
+				v.Unasked = append(v.Unasked, wire.Waiting{Kind: e.Kind, Name: e.Name, Number: e.Number})
+			}
+		}
+	}
+	a.answer(w, v)
 }
 
 // manifest gives the app's manifest, with the hash of its workflows' JSON.

@@ -95,8 +95,24 @@ func (c *Client) Runs(ctx context.Context, q RunQuery) (apitype.List[apitype.Run
 
 // Steps lists a run's steps in the order in which they were saved.
 func (c *Client) Steps(ctx context.Context, runID string, p Page) (apitype.List[apitype.Step], error) {
+	return c.ChapterSteps(ctx, runID, -1, p)
+}
+
+// ChapterSteps lists the steps that a run saved after so many restarts; -1 is the current ones.
+func (c *Client) ChapterSteps(ctx context.Context, runID string, restart int, p Page) (apitype.List[apitype.Step], error) {
+	query := p.query()
+	if restart >= 0 {
+		query.Set("restart", strconv.Itoa(restart))
+	}
 	var out apitype.List[apitype.Step]
-	err := c.ask(ctx, request{method: http.MethodGet, path: "/v1/runs/" + url.PathEscape(runID) + "/steps", query: p.query()}, &out)
+	err := c.ask(ctx, request{method: http.MethodGet, path: "/v1/runs/" + url.PathEscape(runID) + "/steps", query: query}, &out)
+	return out, err
+}
+
+// Logs lists what a run's code has logged, oldest first.
+func (c *Client) Logs(ctx context.Context, runID string, p Page) (apitype.List[apitype.LogLine], error) {
+	var out apitype.List[apitype.LogLine]
+	err := c.ask(ctx, request{method: http.MethodGet, path: "/v1/runs/" + url.PathEscape(runID) + "/logs", query: p.query()}, &out)
 	return out, err
 }
 
@@ -135,10 +151,26 @@ func (c *Client) PlanReplay(ctx context.Context, runID, from string) (apitype.Re
 	return out, err
 }
 
-// Cancel asks a run to end. Asked again, it changes nothing.
-func (c *Client) Cancel(ctx context.Context, runID string) (apitype.Run, error) {
+// Cancel asks a run to end. Asked again, it changes nothing. With force it is over at once, and nothing is undone.
+func (c *Client) Cancel(ctx context.Context, runID string, force bool) (apitype.Run, error) {
+	query := url.Values{}
+	if force {
+		query.Set("force", "true")
+	}
 	var out apitype.Run
-	err := c.ask(ctx, request{method: http.MethodPost, path: "/v1/runs/" + url.PathEscape(runID) + "/cancel"}, &out)
+	err := c.ask(ctx, request{method: http.MethodPost, path: "/v1/runs/" + url.PathEscape(runID) + "/cancel", query: query}, &out)
+	return out, err
+}
+
+// Verify has the app at an address play its live runs, without acting, newest first.
+func (c *Client) Verify(ctx context.Context, address string, p Page) (apitype.Verification, error) {
+	body := struct {
+		URL    string `json:"url"`
+		Limit  int    `json:"limit,omitempty"`
+		Cursor string `json:"cursor,omitempty"`
+	}{address, p.Limit, p.Cursor}
+	var out apitype.Verification
+	err := c.ask(ctx, request{method: http.MethodPost, path: "/v1/verify", body: body}, &out)
 	return out, err
 }
 

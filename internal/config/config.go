@@ -34,9 +34,12 @@ const (
 	LeaseMin       = 5 * time.Second
 	StallStd       = 24 * time.Hour
 	stallMin       = time.Minute
+	GraceStd       = 30 * time.Second
+	graceMax       = time.Hour
 	ConcurrencyStd = 100
 	concurrencyMax = 10_000
 
+	EventsForStd     = 30 * 24 * time.Hour
 	DeliveriesForStd = 30 * 24 * time.Hour
 	deliveriesForMin = time.Hour
 	deliveriesForMax = 366 * 24 * time.Hour
@@ -72,8 +75,10 @@ var Table = []Setting{
 	{Flag: "app", Unit: "URL, repeatable", Uses: []Use{Dev, Serve}, Meaning: "an app, where it answers, such as http://127.0.0.1:3000/api/nelkap; it may be at a private address; dev scans no ports then"},
 	{Flag: "lease", Default: "5m", Unit: "duration, at least 5s", Uses: []Use{Dev, Serve}, Meaning: "how long a call that says nothing keeps its run, before the run is picked up; a workflow may set its own"},
 	{Flag: "stall", Default: "24h", Unit: "duration, at least 1m", Uses: []Use{Dev, Serve}, Meaning: "how long a call that is alive may save nothing, before it is cut off and its run is picked up"},
+	{Flag: "grace", Default: "30s", Unit: "duration, at most 1h", Uses: []Use{Dev, Serve}, Meaning: "how long steps that are running may still be saved once their run is cancelled or has timed out; then they count as abandoned"},
 	{Flag: "concurrency", Default: "100", Unit: "calls, 1 to 10000", Uses: []Use{Dev, Serve}, Meaning: "how many calls an app gets at once, unless it was registered with another number"},
 	{Flag: "hook", Unit: "NAME=PROVIDER and options, repeatable", Uses: []Use{Dev, Serve}, Meaning: "the webhook /hooks/NAME has its signatures checked; providers: stripe, github, slack, shopify, standard, svix, hmac; options after commas: dedupe, and of hmac header=, encoding=hex or base64, prefix=, id="},
+	{Flag: "events-for", Default: "720h", Unit: "duration, at least 1h", Uses: []Use{Dev, Serve}, Meaning: "how long events are kept: as far back a wait finds one that came before it"},
 	{Flag: "deliveries-for", Default: "720h", Unit: "duration, at least 1h", Uses: []Use{Dev, Serve}, Meaning: "how long deliveries to --hook webhooks are kept"},
 	{Flag: "deliveries-max", Default: "10000", Unit: "deliveries, 1 to 1000000", Uses: []Use{Dev, Serve}, Meaning: "how many of them are kept; rejected ones are counted apart: 1,000 of 64 MiB in all"},
 	{Flag: "url", Variable: VariableURL, Default: "http://" + AddrStd, Unit: "URL", Uses: []Use{Client}, Meaning: "where the server is"},

@@ -16,7 +16,7 @@ func FuzzFinish(f *testing.F) {
 	f.Add(false, "[::1]:0", "ftp://x", int64(-1), 0, "nelkap.example.com", "whsec_short", "short key with spaces")
 	f.Add(true, "0.0.0.0:80", "http://%zz", int64(5*time.Second), 10_001, "http://user:password@host", long+"\n", long+"é")
 	f.Fuzz(func(t *testing.T, dev bool, addr, app string, lease int64, concurrency int, url, signingKey, apiKey string) {
-		s := config.Server{Dev: dev, Addr: addr, Data: "data", Apps: []string{app}, Lease: time.Duration(lease), Stall: config.StallStd, Concurrency: concurrency}
+		s := config.Server{Dev: dev, Addr: addr, Data: "data", Apps: []string{app}, Lease: time.Duration(lease), Stall: config.StallStd, Grace: config.GraceStd, EventsFor: config.EventsForStd, Concurrency: concurrency}
 		err := s.Finish([]string{"NELKAP_URL=" + url, "NELKAP_SIGNING_KEY=" + signingKey, "NELKAP_API_KEY=" + apiKey, "NELKAP_SIGNING_KEYS=" + signingKey})
 		said := append([]string{}, s.Warnings...)
 		if err != nil {

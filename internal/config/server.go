@@ -24,8 +24,10 @@ type Server struct {
 	Apps        []string
 	Lease       time.Duration
 	Stall       time.Duration
+	Grace       time.Duration
 	Concurrency int
 
+	EventsFor     time.Duration
 	DeliveriesFor time.Duration
 	DeliveriesMax int
 
@@ -56,8 +58,10 @@ func (s *Server) Bind(flags *pflag.FlagSet, use Use) {
 	flags.StringArrayVar(&s.Apps, "app", nil, help("app", use))
 	flags.DurationVar(&s.Lease, "lease", LeaseStd, help("lease", use))
 	flags.DurationVar(&s.Stall, "stall", StallStd, help("stall", use))
+	flags.DurationVar(&s.Grace, "grace", GraceStd, help("grace", use))
 	flags.IntVar(&s.Concurrency, "concurrency", ConcurrencyStd, help("concurrency", use))
 	flags.StringArrayVar(&s.hooks, "hook", nil, help("hook", use))
+	flags.DurationVar(&s.EventsFor, "events-for", EventsForStd, help("events-for", use))
 	flags.DurationVar(&s.DeliveriesFor, "deliveries-for", DeliveriesForStd, help("deliveries-for", use))
 	flags.IntVar(&s.DeliveriesMax, "deliveries-max", DeliveriesMaxStd, help("deliveries-max", use))
 }
@@ -127,6 +131,12 @@ func (s *Server) finishApps(func(string) string) error {
 func (s *Server) finishLimits(func(string) string) error {
 	if s.Lease < LeaseMin {
 		return fmt.Errorf("--lease %v is too short: the least is %v", s.Lease, LeaseMin)
+	}
+	if s.EventsFor < time.Hour {
+		return fmt.Errorf("--events-for %v is too short: the least is 1h", s.EventsFor)
+	}
+	if s.Grace <= 0 || s.Grace > graceMax {
+		return fmt.Errorf("--grace %v is not possible: it is more than 0 and at most %v", s.Grace, graceMax)
 	}
 	if s.Stall < stallMin {
 		return fmt.Errorf("--stall %v is too short: the least is %v", s.Stall, stallMin)

@@ -130,6 +130,7 @@ func (e *Engine) take(s *source, m *wire.Manifest, o describeOptions) error {
 		if _, err := e.committer.commit(store.Change{store.PutApp{App: *record}}); err != nil {
 			return fmt.Errorf("storing app %q: %w", m.App, err)
 		}
+		e.apps.stored(*record)
 	}
 	if fresh || record != nil {
 		if err := e.declareSchedules(appID{s.env, m.App}); err != nil {
@@ -217,7 +218,7 @@ func (e *Engine) Apps(env string) []AppInfo {
 	for id, a := range r.apps {
 		if id.env == env {
 			list = append(list, AppInfo{
-				Name: id.name, URL: ShownURL(a.source.url), Reason: a.source.reason, NextLookAt: a.source.nextLook, SeenAt: a.record.SeenAt, SDK: a.manifest.SDK,
+				Name: id.name, URL: ShownURL(a.source.url), Reason: a.why(), NextLookAt: a.source.nextLook, SeenAt: a.record.SeenAt, SDK: a.manifest.SDK,
 				Concurrency: or(a.record.Concurrency, e.options.Concurrency), Workflows: a.manifest.Workflows, Gone: a.record.Gone, Problems: a.problems,
 			})
 		}

@@ -174,7 +174,7 @@ func TestAnEndedRunLeavesNothingThatWaits(t *testing.T) {
 			c.end(t, wire.End{Type: wire.Failed, Error: &wire.Error{Name: "Error", Message: "no"}, Seen: 2})
 		},
 		"cancelled": func(t *testing.T, n *node, _ *app, id string) {
-			if _, err := n.Cancel(context.Background(), engine.DefaultEnv, id); err != nil {
+			if _, err := n.Cancel(context.Background(), engine.DefaultEnv, id, false); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -266,7 +266,7 @@ func TestRestartsStrandNoRunThatWaits(t *testing.T) {
 				if cancelled {
 					final = workflow.Cancelled
 					for _, id := range ids {
-						if _, err := n.Cancel(context.Background(), engine.DefaultEnv, id); err != nil {
+						if _, err := n.Cancel(context.Background(), engine.DefaultEnv, id, false); err != nil {
 							t.Fatal(err)
 						}
 					}

@@ -23,11 +23,11 @@ type damaged struct {
 	run atomic.Value // its id
 }
 
-func (d *damaged) Record(ctx context.Context, env, runID string) (store.RunRecord, error) {
-	if runID == d.run.Load() {
-		return store.RunRecord{}, errors.New("a damaged page")
+func (d *damaged) State(ctx context.Context, q store.EntryQuery) (store.State, error) {
+	if q.RunID == d.run.Load() {
+		return store.State{}, errors.New("a damaged page")
 	}
-	return d.Store.Record(ctx, env, runID)
+	return d.Store.State(ctx, q)
 }
 
 // Of twenty runs that are due at once, one whose call can't be made holds up none of the others, and says so.
@@ -70,6 +70,10 @@ func (s street) Do(ctx context.Context, r call.Request) call.Outcome {
 
 func (s street) Describe(ctx context.Context, t call.Target) (*wire.Manifest, call.Outcome) {
 	return s[t.URL].Describe(ctx, t)
+}
+
+func (s street) Verify(ctx context.Context, t call.Target, m wire.Verify) (*wire.Verified, call.Outcome) {
+	return s[t.URL].Verify(ctx, t, m)
 }
 
 // An app that takes its calls and never answers fills its own line, and its runs are timed by their lease.
@@ -126,7 +130,7 @@ func TestEndedRunsLeaveNothingInMemory(t *testing.T) {
 				c = a.next(t, time.Minute)
 				c.end(t, wire.End{Type: wire.Completed, Seen: 1})
 			case 1:
-				if _, err := n.Cancel(context.Background(), engine.DefaultEnv, id); err != nil {
+				if _, err := n.Cancel(context.Background(), engine.DefaultEnv, id, false); err != nil {
 					t.Fatal(err)
 				}
 				c.end(t, wire.End{Type: wire.Yielded, Seen: 1})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -97,6 +98,50 @@ func TestOnceSkipsTheOthers(t *testing.T) {
 			t.Errorf("its error is %s", run.Error)
 		}
 	})
+}
+
+// A run that begins to end while it asks for its key is not skipped: its call goes on until it is over (C3, Z1).
+func TestARunThatIsEndingIsNotSkipped(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startFaulty(t, a)
+		once := wire.Item{Op: wire.OpClaim, Kind: "claim", Number: 1, Key: "o_1", Once: true}
+		n.start(t, "w")
+		want(t, "the owner", n.save(a.next(t, time.Second), "n", 0, once).Items[0].Status, wire.ItemSaved)
+		other := n.start(t, "w").Run.ID
+		call := a.next(t, time.Second)
+		n.save(call, "m", 0)
+		var meanwhile sync.Once
+		s.set(func(changes []store.Change) error {
+			if u, ok := changes[0][0].(store.UpdateRun); ok && u.Run.Status == workflow.Skipped {
+				meanwhile.Do(func() { cancelIn(t, s.Store, other) })
+			}
+			return nil
+		})
+		out := n.save(call, "m", 0, once)
+		if out.Status != wire.Accepted || len(out.Items) != 1 || out.Items[0].Status != wire.ItemRefused || out.Ending == nil {
+			t.Errorf("C3: the save of the call that is current was answered %+v", out)
+		}
+		call.end(t, wire.End{Type: wire.Yielded, Nonce: "m"})
+		synctest.Wait()
+		want(t, "its status", n.run(t, other).Status, workflow.Cancelled)
+	})
+}
+
+// cancelIn cancels a run as another node would.
+func cancelIn(t *testing.T, s store.Store, id string) {
+	t.Helper()
+	run, history, err := s.Load(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := workflow.Apply(run, workflow.Cancel{Entries: history.Entries}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Commit(t.Context(), []store.Change{{store.UpdateRun{Run: d.Run}}}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // A callback is posted to once, before or after it is waited for, in its time.

@@ -142,7 +142,7 @@ func (e *Engine) follow(l *live, run workflow.Run, c change) {
 	if in, ok := c.input.(workflow.News); ok && len(in.Steps) > 0 {
 		l.news = max(l.news, c.result.History.Entries)
 	}
-	if (run.Ending != nil || l.hasNews()) && l.process != nil {
+	if (run.Phase() == workflow.PhaseEnding || l.hasNews()) && l.process != nil {
 		l.process.wake()
 	}
 }
@@ -412,7 +412,7 @@ func (e *Engine) unheld(processID string) {
 // pendingNews tells whether a process must hear of one of its calls. Engine.mu is held.
 func (e *Engine) pendingNews(p *process) bool {
 	for _, l := range p.calls {
-		if l.question != nil || (l.run.Ending != nil && l.told != wire.Ending) || l.hasNews() {
+		if l.question != nil || (l.run.Phase() == workflow.PhaseEnding && l.told != wire.Ending) || l.hasNews() {
 			return true
 		}
 	}
@@ -431,7 +431,7 @@ func (e *Engine) news(hb wire.Heartbeat) []wire.News {
 		l := e.live[f.Call]
 		switch {
 		case l == nil:
-		case l.run.Ending != nil:
+		case l.run.Phase() == workflow.PhaseEnding:
 			l.told = wire.Ending
 			list = append(list, wire.News{Call: f.Call, Nonce: f.Nonce, Status: wire.Ending, Ending: &wire.EndingInfo{Reason: l.run.Ending.Reason}})
 		case l.hasNews():

@@ -31,9 +31,9 @@ func (a appID) compare(b appID) int {
 type queue struct {
 	id       appID
 	ready    readyHeap
-	waiting  map[string]bool // the run ids in ready
-	inFlight int             // live calls; one that came back by a save may exceed the limit
-	more     bool            // the store has ready runs that are not in memory
+	waiting  map[string]time.Time // by run id: since when it is due, of those in ready
+	inFlight int                  // live calls; one that came back by a save may exceed the limit
+	more     bool                 // the store has ready runs that are not in memory
 	hints    chan<- *queue
 	alarm    *time.Timer // hints when the first in line is due, where that is later; nil: not set
 }
@@ -72,7 +72,7 @@ func (h *readyHeap) Pop() any {
 func (e *Engine) queue(id appID) *queue {
 	q := e.queues[id]
 	if q == nil {
-		q = &queue{id: id, waiting: map[string]bool{}, more: true, hints: e.hints}
+		q = &queue{id: id, waiting: map[string]time.Time{}, more: true, hints: e.hints}
 		e.queues[id] = q
 	}
 	return q
@@ -86,20 +86,23 @@ func (e *Engine) enqueue(run workflow.Run) {
 }
 
 func (q *queue) push(r store.Ready) {
-	if q.waiting[r.RunID] {
+	// One that is due earlier now comes in again; what is left of it in the line is no begin any more.
+	if at, ok := q.waiting[r.RunID]; ok && !r.ReadyAt.Before(at) {
 		return
 	}
 	if len(q.ready) >= readyMax {
 		q.more = true
 		return
 	}
-	q.waiting[r.RunID] = true
+	q.waiting[r.RunID] = r.ReadyAt
 	heap.Push(&q.ready, r)
 }
 
 func (q *queue) pop() store.Ready {
 	r := heap.Pop(&q.ready).(store.Ready)
-	delete(q.waiting, r.RunID)
+	if q.waiting[r.RunID].Equal(r.ReadyAt) {
+		delete(q.waiting, r.RunID)
+	}
 	return r
 }
 
@@ -223,7 +226,7 @@ func (e *Engine) begin(q *queue, r store.Ready) {
 		if run.Status != workflow.Queued || !run.ReadyAt().Equal(r.ReadyAt) {
 			return nil, errNotReady
 		}
-		return newCall(r.RunID), nil
+		return e.newCall(&run), nil
 	})
 	e.mu.Lock()
 	q.inFlight--

@@ -169,12 +169,14 @@ func (e *Engine) emitLater(ev store.LaterEvent) error {
 
 // cancelWaits are the waits of a workflow's cancelOn: they are open for as long as its run lives. A replay's do not look back to what
 // came before it: what cancelled the original would cancel it too.
+//
+// Their numbers are below zero: the claim of a workflow's once has no name either, and number 1, and a replay may keep its entry.
 func cancelWaits(w wire.Workflow) []workflow.Wait {
 	var waits []workflow.Wait
 	for i, t := range w.CancelOn {
 		if t.Event != "" {
 			waits = append(waits, workflow.Wait{
-				StepID: workflow.StepID{Number: i + 1}, Kind: workflow.KindCancel,
+				StepID: workflow.StepID{Number: -(i + 1)}, Kind: workflow.KindCancel,
 				Event: &workflow.EventWait{Names: []string{t.Event}, If: t.If},
 			})
 		}

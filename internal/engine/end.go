@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json/jsontext"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -108,7 +109,7 @@ func (e *Engine) endOnce(ctx context.Context, l *live, f wire.Fence, end wire.En
 	}
 	var reg registration
 	var trees jsontext.Value
-	if in.Kind == workflow.EndSuspended && run.Ending == nil {
+	if in.Kind == workflow.EndSuspended && run.Phase() != workflow.PhaseEnding {
 		// After the unsaved results: they may hold the very retry that it waits for.
 		if reg, trees, err = e.suspension(ctx, &run, &end, &in); err == nil {
 			err = e.fresh(ctx, &run, &in)
@@ -118,7 +119,10 @@ func (e *Engine) endOnce(ctx context.Context, l *live, f wire.Fence, end wire.En
 		}
 	}
 	in.Entries = history.Entries
-	c, err := e.applyWith(run, history, func(workflow.Run, store.History) (workflow.Input, error) { return in, nil }, reg.with(trees))
+	c, err := e.applyWith(run, history, func(workflow.Run, store.History) (workflow.Input, error) { return in, nil }, func(u *store.UpdateRun) []store.Op {
+		reg.with(trees)(u)
+		return withLogs(nil, &run, f.Call, end.Logs)
+	})
 	if err == nil {
 		e.opened(reg, c.result.Opened)
 	}
@@ -168,7 +172,10 @@ func (e *Engine) saveUnsaved(run workflow.Run, f wire.Fence, end wire.End) (stor
 }
 
 func (e *Engine) endInput(callID string, end wire.End) (workflow.End, error) {
-	in := workflow.End{CallID: callID, Seen: end.Seen, Jitter: e.options.Jitter()}
+	in := workflow.End{CallID: callID, Seen: end.Seen, Jitter: e.options.Jitter(), Warning: unasked(end.Unasked)}
+	if detail := wire.CheckLogs(end.Logs); detail != "" {
+		return in, errors.Join(errInvalid, errors.New(detail))
+	}
 	switch end.Type {
 	case wire.Completed:
 		if len(end.Output) > wire.ResultBytesMax {
@@ -182,10 +189,39 @@ func (e *Engine) endInput(callID string, end wire.End) (workflow.End, error) {
 		in.Kind = workflow.EndSuspended
 	case wire.Yielded:
 		in.Kind, in.Excused = workflow.EndYielded, end.Excused
+	case wire.Restarted:
+		if len(end.Payload) > wire.ResultBytesMax {
+			in.Kind, in.Error = workflow.EndFailed, &workflow.Failure{Error: encodeError(payloadTooLarge(len(end.Payload)))}
+			return in, nil
+		}
+		in.Kind, in.Payload = workflow.EndRestarted, end.Payload
 	default:
-		return in, errors.Join(errInvalid, errors.New("an end's type must be completed, failed, suspended, yielded or over"))
+		return in, errors.Join(errInvalid, errors.New("an end's type must be completed, failed, suspended, yielded, restarted or over"))
 	}
 	return in, nil
+}
+
+// unaskedMax is how many steps a warning names.
+const unaskedMax = 20
+
+// unasked is the warning that saved steps are not asked for any more; empty where all are.
+func unasked(steps []wire.StepRef) string {
+	if len(steps) == 0 {
+		return ""
+	}
+	text := "the code has changed: at its last call it did not ask for saved steps:"
+	for _, s := range steps[:min(len(steps), unaskedMax)] {
+		name := s.Name[:min(len(s.Name), wire.NameBytesMax)]
+		text += fmt.Sprintf(" %q", name)
+		if s.Number > 1 {
+			text += fmt.Sprintf(" (%d)", s.Number)
+		}
+	}
+	return text + "; a renamed step says so with was"
+}
+
+func payloadTooLarge(size int) *wire.Error {
+	return &wire.Error{Name: "PayloadTooLargeError", Message: "the payload of step.restart is too large: it has " + itoa(size) + " bytes, and a payload has at most " + itoa(wire.ResultBytesMax) + "; store the data elsewhere and pass a reference to it"}
 }
 
 func outputTooLarge(size int) *wire.Error {

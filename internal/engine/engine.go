@@ -33,6 +33,7 @@ const DefaultEnv = "default"
 type Caller interface {
 	Do(ctx context.Context, request call.Request) call.Outcome
 	Describe(ctx context.Context, target call.Target) (*wire.Manifest, call.Outcome)
+	Verify(ctx context.Context, target call.Target, message wire.Verify) (*wire.Verified, call.Outcome)
 }
 
 // Options configure an Engine. Zero values take the defaults that the fields name.
@@ -43,6 +44,8 @@ type Options struct {
 	Lease time.Duration
 	// Stall is how long a call may make no progress, however alive it is, before it is cut off; 24 h (C12).
 	Stall time.Duration
+	// Grace is how long bodies in flight may still save once their run is ending; 30 s (Z1).
+	Grace time.Duration
 	// Concurrency is how many calls an app gets at once, unless its record says otherwise; 100.
 	Concurrency int
 	// DescribeEvery is the pause between looks at an app that answers; 10 s, in dev 1 s (D1).
@@ -51,6 +54,8 @@ type Options struct {
 	AppPauseMax time.Duration
 	// ForgetAfter is how long a workflow that its app no longer has still starts (D1); zero is not at all.
 	ForgetAfter time.Duration
+	// EventsFor is how long events are kept, and so how far a wait looks back at most; 30 days (E2).
+	EventsFor time.Duration
 	// DeliveriesFor is how long deliveries to configured hooks are kept; 30 days. DeliveriesMax is how many of them, at most; 10,000.
 	DeliveriesFor time.Duration
 	DeliveriesMax int
@@ -71,7 +76,8 @@ const (
 	shortQuestion  = 2 * time.Second // C1
 	appPauseMax    = time.Minute     // C14
 	hintsMax       = 1024
-	applyTries     = 20 // of an input whose run changes meanwhile; each try means that somebody else got on
+	eventsForStd   = 30 * 24 * time.Hour // promise 12
+	applyTries     = 20                  // of an input whose run changes meanwhile; each try means that somebody else got on
 )
 
 // Errors of the engine's methods, besides those of the store. They are for whoever asked.
@@ -123,8 +129,10 @@ func New(s store.Store, caller Caller, options Options) *Engine {
 	options.Lease = or(options.Lease, leaseStd)
 	options.Concurrency = or(options.Concurrency, concurrencyStd)
 	options.Stall = or(options.Stall, stallStd)
+	options.Grace = or(options.Grace, workflow.GraceStd)
 	options.AppPauseMax = or(options.AppPauseMax, appPauseMax)
 	options.DescribeEvery = or(options.DescribeEvery, 10*time.Second)
+	options.EventsFor = or(options.EventsFor, eventsForStd)
 	options.DeliveriesFor = or(options.DeliveriesFor, deliveriesForStd)
 	options.DeliveriesMax = or(options.DeliveriesMax, deliveriesMaxStd)
 	if options.Jitter == nil {
@@ -282,6 +290,9 @@ func (e *Engine) applyWith(run workflow.Run, history store.History, gather input
 	if add != nil {
 		beside = add(&update)
 	}
+	if c.decision.Unfinished != nil {
+		beside = append(beside, unfinished(&c.decision))
+	}
 	if c.result, err = e.committer.commit(append(store.Change{update}, beside...)); err != nil {
 		return c, err
 	}
@@ -290,7 +301,7 @@ func (e *Engine) applyWith(run workflow.Run, history store.History, gather input
 }
 
 func updateOf(d workflow.Decision, in workflow.Input) store.UpdateRun {
-	u := store.UpdateRun{Run: d.Run, Append: d.Append, Output: d.Output, Error: d.Error}
+	u := store.UpdateRun{Run: d.Run, Append: d.Append, Output: d.Output, Error: d.Error, CloseWaits: d.CloseWaits, Chapter: d.Chapter}
 	for _, w := range d.Open {
 		u.Open = append(u.Open, store.OpenWait{Wait: w})
 	}
@@ -311,8 +322,11 @@ func (e *Engine) after(c change) {
 	if l != nil {
 		e.follow(l, run, c)
 	}
-	if run.Status == workflow.Queued && c.before.Status != workflow.Queued {
+	if run.Status == workflow.Queued && (c.before.Status != workflow.Queued || !run.ReadyAt().Equal(c.before.ReadyAt())) {
 		e.enqueue(run)
+	}
+	if c.decision.CloseWaits && run.Invokes {
+		e.matching.wake() // its children are to be cancelled
 	}
 	if run.Status.Final() {
 		e.ended(c.decision, l)
@@ -338,7 +352,11 @@ func or[T comparable](value, otherwise T) T {
 	return value
 }
 
-// newCall draws a call's id and its token.
-func newCall(runID string) workflow.Begin {
-	return workflow.Begin{CallID: id.New(id.Call), Token: tokenOf(runID, id.Secret())}
+// newCall draws a call's id and its token, and looks up what handlers the run's workflow has now.
+func (e *Engine) newCall(run *workflow.Run) workflow.Begin {
+	b := workflow.Begin{CallID: id.New(id.Call), Token: tokenOf(run.ID, id.Secret()), Handlers: run.Closers &^ workflow.CloserUndo}
+	if t, err := e.oneWorkflow(run.Env, run.App, run.Workflow); err == nil {
+		b.Handlers = workflow.Handlers(t.workflow.OnFailure, t.workflow.OnCancel)
+	}
+	return b
 }

@@ -25,6 +25,7 @@ type app struct {
 	failing *call.Outcome // what every request gets instead
 	looked  int
 	sent    map[string]int
+	verify  func(wire.Verify) *wire.Verified
 }
 
 // sentCall is a call that reached the app.
@@ -48,6 +49,16 @@ func (a *app) Describe(context.Context, call.Target) (*wire.Manifest, call.Outco
 	}
 	m := a.manifest
 	return &m, call.Outcome{Kind: call.Answered}
+}
+
+// Verify plays what the test has set.
+func (a *app) Verify(_ context.Context, _ call.Target, m wire.Verify) (*wire.Verified, call.Outcome) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.verify == nil {
+		return nil, call.Outcome{Kind: call.Unusable, Reason: "it can't verify"}
+	}
+	return a.verify(m), call.Outcome{Kind: call.Answered}
 }
 
 func (a *app) Do(ctx context.Context, r call.Request) call.Outcome {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -262,6 +263,51 @@ func TestAWaitsFilterIsRefusedOrDecides(t *testing.T) {
 				n.emit(t, engine.NewEvent{Name: "paid", Payload: jsontext.Value(`{"total":1,"none":null}`)})
 				a.none(t, time.Minute)
 			})
+		})
+	}
+}
+
+// unread is a store whose records can't be read at times.
+type unread struct {
+	store.Store
+	fails atomic.Bool
+}
+
+func (u *unread) Record(ctx context.Context, env, id string) (store.RunRecord, error) {
+	if u.fails.Load() {
+		return store.RunRecord{}, errors.New("the disk can't be read")
+	}
+	return u.Store.Record(ctx, env, id)
+}
+
+// E1: a wait with a filter gets its event also where its run could not be read when the two were first looked at.
+func TestAnEventIsNotLostToAReadThatFails(t *testing.T) {
+	for _, early := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			a := newApp(wire.Workflow{Name: "w"})
+			s := &unread{Store: memory.New()}
+			n := startNode(t, s, a, engine.Options{})
+			n.know(t)
+			id := n.start(t, "w").Run.ID
+			c := a.next(t, time.Second)
+			paid := engine.NewEvent{Name: "paid", Payload: jsontext.Value(`{"total":1}`)}
+			if early {
+				n.emit(t, paid)
+			}
+			wait := forEvent("approval", "paid")
+			wait.If = "payload.total > 0"
+			s.fails.Store(early)
+			c.suspend(t, "n", 0, wait)
+			s.fails.Store(true)
+			if !early {
+				n.emit(t, paid)
+			}
+			time.Sleep(time.Second)
+			s.fails.Store(false)
+			next := a.next(t, 10*time.Second)
+			if next.Run.ID != id || !strings.Contains(next.history(), "paid") {
+				t.Errorf("early %v: the next call has %s", early, next.history())
+			}
 		})
 	}
 }

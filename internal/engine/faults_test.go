@@ -203,7 +203,7 @@ func TestARunThatChangesMeanwhileIsDecidedAnew(t *testing.T) {
 			}
 			return nil
 		})
-		if _, err := n.Cancel(context.Background(), engine.DefaultEnv, id); err != nil {
+		if _, err := n.Cancel(context.Background(), engine.DefaultEnv, id, false); err != nil {
 			t.Fatal(err)
 		}
 		run := n.run(t, id)
@@ -232,5 +232,42 @@ func TestAnEventEmittedTwiceAtOnceStartsItsWorkflowsOnce(t *testing.T) {
 		want(t, "runs", len(allRuns(t, s)), 1)
 		a.next(t, time.Second)
 		a.none(t, time.Minute) // W7: no run that was not stored is called
+	})
+}
+
+// W6: an app is not said to be ready before the store has it: after a crash it would start nothing of what it listens to. What could not be
+// stored is stored at the next look.
+func TestAnAppIsReadyOnceItIsStored(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w", Triggers: []wire.Trigger{{Event: "paid"}}})
+		s := &faulty{Store: memory.New()}
+		n := startNode(t, s, a, engine.Options{})
+		s.set(func(changes []store.Change) error {
+			for _, change := range changes {
+				if _, ok := change[0].(store.PutApp); ok {
+					return errors.New("the disk is full")
+				}
+			}
+			return nil
+		})
+		n.AddApp("http://127.0.0.1:3000")
+		ready := func() bool {
+			apps := n.Apps(engine.DefaultEnv)
+			return len(apps) == 1 && apps[0].Name == "app" && apps[0].Reason == ""
+		}
+		for range 100 {
+			time.Sleep(time.Second)
+			if ready() {
+				t.Fatal("an app that is not stored is ready")
+			}
+		}
+		s.set(nil)
+		time.Sleep(time.Minute)
+		if !ready() {
+			t.Error("an app that can be stored is not ready")
+		}
+		if stored, err := s.Apps(context.Background()); err != nil || len(stored) != 1 {
+			t.Errorf("stored is %+v, %v", stored, err)
+		}
 	})
 }

@@ -23,7 +23,10 @@ type itemPlan struct {
 
 // planSave makes the write of a save. detail is not empty when an item breaks the protocol; then nothing is saved.
 func (e *Engine) planSave(run *workflow.Run, save wire.Save) (op store.SaveSteps, items []itemPlan, detail string) {
-	now := e.now()
+	now, ending := e.now(), run.Phase() == workflow.PhaseEnding
+	if detail := wire.CheckLogs(save.Logs); detail != "" {
+		return op, nil, detail
+	}
 	op = store.SaveSteps{RunID: run.ID, CallID: save.Call, Nonce: save.Nonce, StepsMax: wire.StepsMax, BytesMax: wire.RunBytesMax}
 	for i := range save.Items {
 		item := &save.Items[i]
@@ -32,13 +35,13 @@ func (e *Engine) planSave(run *workflow.Run, save wire.Save) (op store.SaveSteps
 		}
 		plan := itemPlan{step: -1, retry: -1, start: -1}
 		switch {
-		case run.Ending != nil && (item.Op == wire.OpWait || item.Op == wire.OpClaim || item.Op == wire.OpCallback):
+		case ending && (item.Op == wire.OpStart || item.Op == wire.OpWait || madeAtOnce(item.Op)):
 			plan.refused = runEnding()
+		case item.Op == wire.OpUndo && run.Closing():
+			plan.refused = &wire.Error{Name: "RunEndingError", Message: "the run is closing: there is nothing more to undo"}
 		case item.Op == wire.OpWait:
 			plan.wait = true
-		case item.Op == wire.OpClaim, item.Op == wire.OpCallback: // makeSteps makes their steps
-		case item.Op == wire.OpStart && run.Ending != nil:
-			plan.refused = runEnding()
+		case madeAtOnce(item.Op): // makeSteps makes their steps
 		case item.Op == wire.OpStart:
 			plan.start = len(op.Starts)
 			op.Starts = append(op.Starts, store.Start{StepID: stepID(item), Attempt: item.Attempt, StartedAt: now, Interrupted: interrupted(item, now)})

@@ -31,7 +31,7 @@ func TestAParentTellsApartWhatBecomesOfItsChild(t *testing.T) {
 		"null":     {ends(wire.End{Type: wire.Completed, Output: jsontext.Value(`null`)}), "child=null"},
 		"an error": {ends(wire.End{Type: wire.Failed, Error: &wire.Error{Name: "TypeError", Message: "no"}}), `child!{"name":"TypeError","message":"no"}`},
 		"cancelled": {func(t *testing.T, n *node, child *sentCall) {
-			if _, err := n.Cancel(context.Background(), engine.DefaultEnv, child.Run.ID); err != nil {
+			if _, err := n.Cancel(context.Background(), engine.DefaultEnv, child.Run.ID, false); err != nil {
 				t.Fatal(err)
 			}
 			child.end(t, wire.End{Type: wire.Yielded})

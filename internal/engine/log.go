@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/wire"
 	"github.com/nelkap/nelkap/internal/workflow"
 )
@@ -86,4 +87,28 @@ func errorName(value jsontext.Value) string {
 	}
 	json.Unmarshal(value, &thrown) //nolint:errcheck // it is only shown
 	return or(thrown.Name, "Error")
+}
+
+// withLogs adds the lines that came with a save or an end to its change.
+func withLogs(change store.Change, run *workflow.Run, callID string, lines []wire.LogLine) store.Change {
+	if len(lines) == 0 {
+		return change
+	}
+	op := store.AddLogs{RunID: run.ID, Restart: run.Restart, CallID: callID, LinesMax: wire.LogChapterLinesMax}
+	for _, l := range lines {
+		line := store.LogLine{At: l.At.Time, Level: l.Level, Message: l.Message, Fields: l.Fields, Entry: l.Entry, Attempt: l.Attempt, Line: l.Line}
+		if l.Step != nil {
+			line.StepID, line.Entry = workflow.StepID{Name: l.Step.Name, Number: l.Step.Number}, 0
+		}
+		op.Lines = append(op.Lines, line)
+	}
+	return append(change, op)
+}
+
+// unfinished is the line that says why a closing ended before its time. Lines of the app count from 1, so that it meets none of them.
+func unfinished(d *workflow.Decision) store.Op {
+	return store.AddLogs{RunID: d.Run.ID, Restart: d.Run.Restart, LinesMax: wire.LogChapterLinesMax + 1, Lines: []store.LogLine{{
+		At: d.Run.EndedAt, Level: "error", Message: "the run's closing did not finish: what was left to undo or to tell was not done",
+		Fields: d.Unfinished, Entry: d.Run.Ending.Entries, Attempt: 1,
+	}}}
 }

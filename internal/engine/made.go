@@ -12,10 +12,15 @@ import (
 	"github.com/nelkap/nelkap/internal/workflow"
 )
 
+// madeAtOnce tells whether an op asks for a step that the server makes at once.
+func madeAtOnce(op string) bool {
+	return op == wire.OpClaim || op == wire.OpCallback || op == wire.OpUndo
+}
+
 // madeHere tells whether items have steps that the server makes or waits for: saving them reads first.
 func madeHere(items []wire.Item) bool {
 	for i := range items {
-		if op := items[i].Op; op == wire.OpWait || op == wire.OpClaim || op == wire.OpCallback {
+		if op := items[i].Op; op == wire.OpWait || madeAtOnce(op) {
 			return true
 		}
 	}
@@ -47,12 +52,13 @@ func (e *Engine) saveMade(ctx context.Context, l *live, save wire.Save) (wire.Sa
 		return wire.SaveOutcome{}, err
 	}
 	var reg registration
-	if run.Ending == nil {
+	if run.Phase() != workflow.PhaseEnding {
 		if reg, err = e.register(ctx, &run, save.Items); err != nil {
 			return wire.SaveOutcome{}, err
 		}
 	}
-	res, err := e.commitMade(run, history, reg, save.Call, append(beside, op))
+	reg.undoes = run.Closers&workflow.CloserUndo == 0 && slices.ContainsFunc(op.Steps, func(s workflow.Step) bool { return s.Kind == workflow.KindUndo })
+	res, err := e.commitMade(run, history, reg, save.Call, withLogs(append(beside, op), &run, save.Call, save.Logs))
 	if err != nil {
 		return wire.SaveOutcome{}, err
 	}
@@ -65,10 +71,10 @@ func (e *Engine) saveMade(ctx context.Context, l *live, save wire.Save) (wire.Sa
 
 // commitMade commits what is saved, with the waits that it registers.
 func (e *Engine) commitMade(run workflow.Run, history store.History, reg registration, callID string, ops []store.Op) (store.Result, error) {
-	if len(reg.waits)+len(reg.failed) == 0 {
+	if len(reg.waits)+len(reg.failed) == 0 && !reg.undoes {
 		return e.committer.commit(ops)
 	}
-	in := workflow.Opened{CallID: callID, Waits: reg.waits, Failed: reg.failed}
+	in := workflow.Opened{CallID: callID, Waits: reg.waits, Failed: reg.failed, Undoes: reg.undoes}
 	start := reg.with(nil)
 	c, err := e.applyWith(run, history, func(workflow.Run, store.History) (workflow.Input, error) { return in, nil },
 		func(u *store.UpdateRun) []store.Op { start(u); return ops })
@@ -102,19 +108,20 @@ func (e *Engine) standingWaits(ctx context.Context, run *workflow.Run, reg regis
 // errSkipped: another run owns the key that the run's workflow runs once for.
 var errSkipped = errors.New("the run is skipped")
 
-// makeSteps makes the steps of claims and callbacks, and puts them where a save has its steps.
+// makeSteps makes the steps of claims, callbacks and undos, and puts them where a save has its steps.
 func (e *Engine) makeSteps(ctx context.Context, run *workflow.Run, save wire.Save, op *store.SaveSteps, plans []itemPlan) (beside []store.Op, err error) {
 	for i := range plans {
 		item := &save.Items[i]
-		if plans[i].refused != nil || (item.Op != wire.OpClaim && item.Op != wire.OpCallback) {
+		if plans[i].refused != nil || !madeAtOnce(item.Op) {
 			continue
 		}
 		now := e.now()
 		step := workflow.Step{StepID: stepID(item), Kind: item.Kind, Status: workflow.StepCompleted, Attempts: 1, StartedAt: now, EndedAt: now}
 		var callback *store.Callback
-		if item.Op == wire.OpClaim {
+		switch item.Op {
+		case wire.OpClaim:
 			step.Output, err = e.claimed(ctx, run, save.Fence, item)
-		} else {
+		case wire.OpCallback:
 			callback, step.Output, err = e.callbackOnce(ctx, run, item)
 		}
 		var refused refusal
@@ -143,12 +150,17 @@ func (e *Engine) claimed(ctx context.Context, run *workflow.Run, f wire.Fence, i
 
 // skip ends a run whose work another does (K4); it gives errSkipped.
 func (e *Engine) skip(ctx context.Context, runID, callID, owner string) error {
+	skipped := false
 	_, err := e.apply(ctx, runID, func(run workflow.Run, _ store.History) (workflow.Input, error) {
-		if run.Phase() != workflow.PhaseRunning {
+		if skipped = run.Status == workflow.Skipped; run.Phase() != workflow.PhaseRunning {
 			return nil, nil
 		}
+		skipped = true
 		return workflow.Skip{CallID: callID, Owner: owner}, nil
 	})
+	if err == nil && !skipped {
+		err = store.ErrStale // it is ending, or was cut, meanwhile: the save is judged by what it is now
+	}
 	if err != nil {
 		return err
 	}

@@ -168,7 +168,14 @@ func (m *matcher) event(ev *store.Event) (matched bool, err error) {
 		for i := range waits {
 			w := &waits[i]
 			q.After = w.Order
-			if given[w.RunID] || !m.fits(w, c) {
+			if given[w.RunID] {
+				continue
+			}
+			fits, err := m.fits(w, c)
+			if err != nil {
+				return matched, err
+			}
+			if !fits {
 				continue
 			}
 			matched = true
@@ -235,7 +242,15 @@ func (m *matcher) earliest(w *store.Wait, name string) (*store.Event, error) {
 		}
 		for i := range page {
 			q.After = page[i].Position
-			if c := candidateOf(&page[i]); m.matches(w, c) && m.fits(w, c) {
+			c := candidateOf(&page[i])
+			if !m.matches(w, c) {
+				continue
+			}
+			fits, err := m.fits(w, c)
+			if err != nil {
+				return nil, err
+			}
+			if fits {
 				return &page[i], nil
 			}
 		}
@@ -254,20 +269,24 @@ func (m *matcher) matches(w *store.Wait, c *candidate) bool {
 	return ok && key == w.Event.Key
 }
 
-// fits tells whether an event passes a wait's filter. A filter's error is no match (E3).
-func (m *matcher) fits(w *store.Wait, c *candidate) bool {
+// fits tells whether an event passes a wait's filter. A filter's error is no match (E3); that the run can't be read is none of the
+// filter's: the event would be lost to the wait for ever (E1).
+func (m *matcher) fits(w *store.Wait, c *candidate) (bool, error) {
 	if w.Event.If == "" {
-		return true
+		return true, nil
 	}
 	run, err := m.e.store.Record(m.e.ctx, w.Env, w.RunID)
-	ok := false
-	if err == nil {
-		ok, err = m.e.filters.matchFor(&run, w.Event.If, c)
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil
 	}
+	if err != nil {
+		return false, err
+	}
+	ok, err := m.e.filters.matchFor(&run, w.Event.If, c)
 	if err != nil {
 		m.e.log.Info("a wait's filter failed on an event: no match", "run", w.RunID, "step", w.Name, "event", c.Name, "eventId", c.ID, "error", err)
 	}
-	return ok
+	return ok, nil
 }
 
 // give ends a wait with an event, which its run has used then (W7); false if the wait was over.
@@ -294,7 +313,9 @@ func (m *matcher) give(w *store.Wait, ev *store.Event) (given bool, err error) {
 
 // cancel ends a run whose workflow's cancelOn has come true.
 func (m *matcher) cancel(w *store.Wait) error {
-	_, err := m.e.apply(m.e.ctx, w.RunID, func(workflow.Run, store.History) (workflow.Input, error) { return workflow.Cancel{}, nil })
+	_, err := m.e.apply(m.e.ctx, w.RunID, func(_ workflow.Run, h store.History) (workflow.Input, error) {
+		return workflow.Cancel{Entries: h.Entries, Grace: m.e.options.Grace}, nil
+	})
 	if err != nil || w.Looked {
 		return err
 	}
@@ -348,10 +369,12 @@ func (m *matcher) kin() error {
 // orphan cancels a child that nobody waits for any more, and forgets it once it has ended.
 func (m *matcher) orphan(w *store.Wait, child *store.RunRecord) error {
 	if child.ID == "" || child.Status.Final() {
-		_, err := m.e.committer.commit(store.Change{store.CloseWait{RunID: w.RunID, StepID: w.StepID}})
+		_, err := m.e.committer.commit(store.Change{store.CloseWait{RunID: w.RunID, Child: w.Child}})
 		return err
 	}
-	_, err := m.e.apply(m.e.ctx, child.ID, func(workflow.Run, store.History) (workflow.Input, error) { return workflow.Cancel{}, nil })
+	_, err := m.e.apply(m.e.ctx, child.ID, func(_ workflow.Run, h store.History) (workflow.Input, error) {
+		return workflow.Cancel{Entries: h.Entries, Grace: m.e.options.Grace}, nil
+	})
 	return err
 }
 

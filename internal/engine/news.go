@@ -19,14 +19,14 @@ type over func(open []store.Wait) (steps []workflow.Step, beside []store.Op)
 // nothing to tell. It is durable on return.
 func (e *Engine) tell(ctx context.Context, runID string, which over) error {
 	for range applyTries {
-		run, history, err := e.store.Load(ctx, runID)
+		state, err := e.store.State(ctx, store.EntryQuery{RunID: runID})
 		if err != nil {
 			return err
 		}
-		if phase := run.Phase(); phase == workflow.PhaseEnded || phase == workflow.PhaseEnding {
+		if phase := state.Phase(); phase == workflow.PhaseEnded || phase == workflow.PhaseEnding {
 			return nil
 		}
-		err = e.tellOnce(ctx, run, history, which)
+		err = e.tellOnce(ctx, &state, which)
 		if !errors.Is(err, store.ErrStale) {
 			return err
 		}
@@ -34,22 +34,19 @@ func (e *Engine) tell(ctx context.Context, runID string, which over) error {
 	return ErrBusy
 }
 
-func (e *Engine) tellOnce(ctx context.Context, run workflow.Run, history store.History, which over) error {
-	open, err := e.openWaits(ctx, run.ID)
-	if err != nil {
-		return err
-	}
+func (e *Engine) tellOnce(ctx context.Context, state *store.State, which over) (err error) {
+	run, open := state.Run, opened(state.Waits)
 	steps, beside := which(open)
 	in := workflow.News{Steps: steps, WaitsAt: firstDue(open, steps)}
 	if run.Status == workflow.Waiting && len(steps) > 0 {
-		if in.Wakes, in.Paced, err = e.wakes(ctx, run, open, steps); err != nil {
+		if in.Wakes, in.Paced, err = e.wakes(ctx, state, open, steps); err != nil {
 			return err
 		}
 	}
 	if len(steps) == 0 && in.WaitsAt.Equal(run.WaitsAt) {
 		return nil
 	}
-	_, err = e.applyWith(run, history, func(workflow.Run, store.History) (workflow.Input, error) { return in, nil },
+	_, err = e.applyWith(run, state.History, func(workflow.Run, store.History) (workflow.Input, error) { return in, nil },
 		func(*store.UpdateRun) []store.Op { return beside })
 	return err
 }
@@ -57,13 +54,18 @@ func (e *Engine) tellOnce(ctx context.Context, run workflow.Run, history store.H
 // openWaits reads the open waits of a run's steps.
 func (e *Engine) openWaits(ctx context.Context, runID string) ([]store.Wait, error) {
 	waits, err := e.store.Waits(ctx, store.WaitQuery{Set: store.WaitsOfRun, RunID: runID})
+	return opened(waits), err
+}
+
+// opened are those of a run's waits that its steps wait for. It reuses waits.
+func opened(waits []store.Wait) []store.Wait {
 	open := waits[:0]
 	for _, w := range waits {
 		if !w.Orphan && w.Kind != workflow.KindCancel {
 			open = append(open, w)
 		}
 	}
-	return open, err
+	return open
 }
 
 // firstDue is when the first of the waits that stay open is due by itself.
@@ -82,13 +84,9 @@ func firstDue(open []store.Wait, closed []workflow.Step) time.Time {
 }
 
 // wakes tells whether what a suspended run waits for is there once steps are (H4), and whether each of several things wakes it.
-func (e *Engine) wakes(ctx context.Context, run workflow.Run, open []store.Wait, steps []workflow.Step) (wakes, paced bool, err error) {
-	record, err := e.store.Record(ctx, run.Env, run.ID)
-	if err != nil {
-		return false, false, err
-	}
+func (e *Engine) wakes(ctx context.Context, state *store.State, open []store.Wait, steps []workflow.Step) (wakes, paced bool, err error) {
 	var trees []wire.Tree
-	if err := wire.Decode(record.Trees, &trees); err != nil {
+	if err := wire.Decode(state.Trees, &trees); err != nil {
 		return true, false, nil //nolint:nilerr // a run that waits for it knows not what is called, and says
 	}
 	leaves := map[workflow.StepID]workflow.Settled{}
@@ -99,7 +97,7 @@ func (e *Engine) wakes(ctx context.Context, run workflow.Run, open []store.Wait,
 		leaves[s.StepID] = settledAs(s.Status)
 	}
 	if nested(trees) {
-		if err := e.earlier(ctx, run.ID, leaves); err != nil {
+		if err := e.earlier(ctx, state.ID, leaves); err != nil {
 			return false, false, err
 		}
 	}
@@ -169,20 +167,14 @@ func treeOf(t wire.Tree) workflow.Tree {
 // fireWaits tells a run of its waits whose time has come. What came for them before is given to them first: an event or an answer that
 // is acknowledged is not lost to a timer that was read sooner (E2).
 func (e *Engine) fireWaits(runID string) error {
-	open, err := e.openWaits(e.ctx, runID)
-	if err != nil {
-		return err
-	}
 	takes := func(w store.Wait) bool {
 		return (w.Kind == workflow.KindEvent || w.Kind == workflow.KindCallback) && !w.DueAt.IsZero() && !w.DueAt.After(e.now())
 	}
-	if slices.ContainsFunc(open, takes) {
-		if err := e.matched(); err != nil {
-			return err
+	orphans, late, looked := false, false, false
+	over := func(open []store.Wait) (steps []workflow.Step, beside []store.Op) {
+		if late = !looked && slices.ContainsFunc(open, takes); late {
+			return nil, nil
 		}
-	}
-	orphans := false
-	err = e.tell(e.ctx, runID, func(open []store.Wait) (steps []workflow.Step, beside []store.Op) {
 		now := e.now()
 		// Where several are over at one look, as after a time without a server, they ended in the order of their times.
 		slices.SortStableFunc(open, func(a, b store.Wait) int { return a.DueAt.Compare(b.DueAt) })
@@ -193,7 +185,14 @@ func (e *Engine) fireWaits(runID string) error {
 			}
 		}
 		return steps, nil
-	})
+	}
+	err := e.tell(e.ctx, runID, over)
+	if err == nil && late {
+		if err = e.matched(); err == nil {
+			looked = true
+			err = e.tell(e.ctx, runID, over)
+		}
+	}
 	if orphans {
 		e.matching.wake() // the children that nobody waits for any more are to be cancelled
 	}

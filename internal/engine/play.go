@@ -21,6 +21,7 @@ const stoppingPause = time.Second
 type fresh struct {
 	payload jsontext.Value
 	event   *wire.Event
+	failure jsontext.Value // what a closing began with
 }
 
 // play makes one call: it sends the request, waits for what becomes of it, and acts on that. The call is tracked.
@@ -96,10 +97,11 @@ func (e *Engine) outcome(ctx context.Context, l *live, run workflow.Run, o call.
 
 // void takes a begin back (C3).
 func (e *Engine) void(l *live, in workflow.Void, why string) {
-	_, err := e.apply(context.WithoutCancel(e.ctx), l.runID, func(run workflow.Run, _ store.History) (workflow.Input, error) {
+	_, err := e.apply(context.WithoutCancel(e.ctx), l.runID, func(run workflow.Run, h store.History) (workflow.Input, error) {
 		if run.Call == nil || run.Call.ID != l.callID || run.Status != workflow.Running {
 			return nil, nil
 		}
+		in.Entries = h.Entries
 		return in, nil
 	})
 	if err != nil && !errors.Is(err, ErrStopping) {
@@ -114,16 +116,12 @@ func (e *Engine) void(l *live, in workflow.Void, why string) {
 func (e *Engine) message(ctx context.Context, run workflow.Run, f *fresh) ([]byte, jsontext.Value, error) {
 	m := wire.Call{
 		Type: "call",
-		Run: wire.Run{
-			ID: run.ID, Workflow: run.Workflow, App: run.App, Key: optional(run.Key), ReplayOf: optional(run.ReplayOf),
-			Root: run.Root, Restart: run.Restart, Attempt: run.Attempts + 1, CreatedAt: wire.At(run.CreatedAt),
-		},
 		Call: wire.CallInfo{
 			ID: run.Call.ID, Epoch: run.Epoch, Token: run.Call.Token, Cuts: run.Cuts, LeaseMs: run.Lease.Milliseconds(),
 			HeartbeatMs: heartbeat(run.Lease).Milliseconds(), SentAt: wire.At(e.now()),
 		},
 		Steps:  wire.Steps{Entries: []wire.Entry{}, Retrying: []wire.Retrying{}},
-		Limits: wire.Limits{Steps: wire.StepsMax, ResultBytes: wire.ResultBytesMax},
+		Limits: limits(),
 		URL:    e.options.URL,
 	}
 	if f == nil {
@@ -132,38 +130,41 @@ func (e *Engine) message(ctx context.Context, run workflow.Run, f *fresh) ([]byt
 			return nil, nil, err
 		}
 	}
-	m.Run.Payload, m.Run.Event = f.payload, f.event
+	m.Run = wireRun(run, f)
+	if run.Closing() {
+		m.Ending = &wire.Closing{Reason: run.Ending.Reason, Error: f.failure, Entries: run.Ending.Entries}
+	}
 	body, err := wire.Encode(m)
 	return body, f.payload, err
 }
 
+func limits() wire.Limits { return wire.Limits{Steps: wire.StepsMax, ResultBytes: wire.ResultBytesMax} }
+
+// wireRun is a run as its app is told of it.
+func wireRun(run workflow.Run, f *fresh) wire.Run {
+	return wire.Run{
+		ID: run.ID, Workflow: run.Workflow, App: run.App, Payload: f.payload, Event: f.event, Key: optional(run.Key), ReplayOf: optional(run.ReplayOf),
+		Root: run.Root, Restart: run.Restart, Attempt: run.Attempts + 1, CreatedAt: wire.At(run.CreatedAt),
+	}
+}
+
 // reload reads what a later call needs: payload, event, saved steps, and what is due again.
 func (e *Engine) reload(ctx context.Context, run workflow.Run, steps *wire.Steps) (*fresh, error) {
-	record, err := e.store.Record(ctx, run.Env, run.ID)
+	state, err := e.store.State(ctx, store.EntryQuery{RunID: run.ID, EntriesMax: wire.PageEntriesMax, BytesMax: wire.PageBytesMax})
 	if err != nil {
 		return nil, err
 	}
-	f := &fresh{payload: record.Payload}
+	f := &fresh{payload: state.Payload, failure: state.Error}
 	if run.EventID != "" {
 		// The event's payload is the run's, and both were stored at once: it may be gone by retention, the run has what it needs.
-		f.event = &wire.Event{ID: run.EventID, Event: run.Event, Payload: record.Payload, CreatedAt: wire.At(run.CreatedAt)}
+		f.event = &wire.Event{ID: run.EventID, Event: run.Event, Payload: state.Payload, CreatedAt: wire.At(run.CreatedAt)}
 	}
-	if steps.Entries, steps.Next, err = e.page(ctx, run.ID, 0); err != nil {
-		return nil, err
-	}
-	attempts, err := e.store.Attempts(ctx, run.ID)
-	if err != nil {
-		return nil, err
-	}
-	open, err := e.openWaits(ctx, run.ID)
-	if err != nil {
-		return nil, err
-	}
-	for _, w := range open {
+	steps.Entries, steps.Next = pageOf(state.Entries, 0, state.History.Entries)
+	for _, w := range opened(state.Waits) {
 		steps.Waiting = append(steps.Waiting, wire.Waiting{Kind: w.Kind, Name: w.Name, Number: w.Number})
 	}
 	now := e.now()
-	for _, a := range attempts {
+	for _, a := range state.Attempts {
 		if !a.RetryAt.IsZero() {
 			steps.Retrying = append(steps.Retrying, wire.Retrying{Name: a.Name, Number: a.Number, Attempt: a.Attempt, RetryInMs: max(a.RetryAt.Sub(now).Milliseconds(), 0)})
 		}

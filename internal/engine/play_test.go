@@ -353,7 +353,7 @@ func TestARunThatOutlivesItsTimeoutFails(t *testing.T) {
 			c := a.next(t, time.Second)
 			time.Sleep(time.Minute)
 			news := n.poll(t, 10*time.Second, c.fence("n"))
-			if len(news) != 1 || news[0].Status != wire.Ending || news[0].Ending.Reason != workflow.EndTimedOut {
+			if len(news) != 1 || news[0].Status != wire.Ending || news[0].Ending.Reason != workflow.EndingTimedOut {
 				t.Fatalf("news: %+v", news)
 			}
 			out := n.save(c, "n", 0, completed("a", `1`))
@@ -371,7 +371,7 @@ func TestCancelled(t *testing.T) {
 	cancel := func(t *testing.T, n *node, id string) {
 		t.Helper()
 		for range 2 { // asked twice, answered the same
-			run, err := n.Cancel(context.Background(), engine.DefaultEnv, id)
+			run, err := n.Cancel(context.Background(), engine.DefaultEnv, id, false)
 			if err != nil || run.Ending == nil {
 				t.Fatalf("%+v, %v", run, err)
 			}
@@ -415,7 +415,7 @@ func TestCancelled(t *testing.T) {
 			news := n.poll(t, 5*time.Second, c.fence("n"))
 			want(t, "told after", time.Since(began), time.Duration(0))
 			want(t, "news", news[0].Status, wire.Ending)
-			time.Sleep(workflow.EndingGrace + timerSlack)
+			time.Sleep(workflow.GraceStd + timerSlack)
 			want(t, "status", n.run(t, id).Status, workflow.Cancelled)
 			want(t, "a save after the end", n.save(c, "n", 0, completed("a", `1`)).Status, wire.Ended)
 			if c.ctx.Err() == nil {
@@ -442,7 +442,7 @@ func TestCancelled(t *testing.T) {
 			id := n.start(t, "w").Run.ID
 			a.next(t, time.Second).end(t, wire.End{Type: wire.Completed})
 			synctest.Wait()
-			run, err := n.Cancel(context.Background(), engine.DefaultEnv, id)
+			run, err := n.Cancel(context.Background(), engine.DefaultEnv, id, false)
 			if err != nil || run.Status != workflow.Completed {
 				t.Fatalf("W3: %+v, %v", run, err)
 			}

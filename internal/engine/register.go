@@ -26,6 +26,7 @@ type registration struct {
 	waits    []workflow.Wait
 	children map[string]*store.InsertRun // by the child's id
 	failed   []workflow.Step
+	undoes   bool // it has the run's first step.undo
 }
 
 // register plans the waits of a run's items; items of other ops are passed over. What is wrong with a wait becomes its entry: the code

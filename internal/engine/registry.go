@@ -43,6 +43,7 @@ type source struct {
 // app is one app as the registry knows it.
 type app struct {
 	record   store.App
+	stored   store.App // record as the store is known to have it: until then nobody is told that the app is ready (W6)
 	source   *source
 	manifest wire.Manifest // with the workflows that are gone, but not yet forgotten
 	unknown  map[string]int
@@ -85,7 +86,7 @@ func (r *registry) load(record store.App) error {
 		r.sources[record.URL] = s
 	}
 	s.app = id
-	a := &app{record: record, source: s, unknown: map[string]int{}}
+	a := &app{record: record, stored: record, source: s, unknown: map[string]int{}}
 	if len(record.Manifest) > 0 {
 		if err := json.Unmarshal(record.Manifest, &a.manifest); err != nil {
 			return fmt.Errorf("the stored manifest of app %q: %w", record.Name, err)
@@ -198,6 +199,14 @@ func (r *registry) failed(s *source, reason string, now time.Time, jitter float6
 	return news
 }
 
+// isPrivate tells whether an operator has named an address: it may be of a private network then.
+func (r *registry) isPrivate(url string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.sources[url]
+	return s != nil && s.private
+}
+
 // sourceOf finds an app's address.
 func (r *registry) sourceOf(id appID) *source {
 	r.mu.Lock()
@@ -226,7 +235,7 @@ func (r *registry) due(now time.Time) (list []*source, wait time.Duration) {
 	return list, wait
 }
 
-// described takes over what an app said of itself. It gives the record to store, or nil if nothing of it changed; sync forgets
+// described takes over what an app said of itself. It gives the record to store, or nil if the store has it so; sync forgets
 // at once what the app no longer has (D1).
 func (r *registry) described(s *source, m *wire.Manifest, o describeOptions) (record *store.App, conflict string) {
 	r.mu.Lock()
@@ -247,7 +256,6 @@ func (r *registry) described(s *source, m *wire.Manifest, o describeOptions) (re
 	if !o.sync && a.source != s && a.source.answered && a.source.reason == "" {
 		return nil, "" // another address of the same app: the one in use stays
 	}
-	before := a.record
 	a.source = s
 	a.merge(m, o)
 	a.problems = r.problems(a.manifest)
@@ -256,11 +264,28 @@ func (r *registry) described(s *source, m *wire.Manifest, o describeOptions) (re
 		a.record.Concurrency = o.concurrency
 	}
 	r.rebuild()
-	if same(before, a.record) {
+	if same(a.stored, a.record) {
 		return nil, ""
 	}
 	copied := a.record
 	return &copied, ""
+}
+
+// stored is told that the store has an app's record.
+func (r *registry) stored(record store.App) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a := r.apps[appID{record.Env, record.Name}]; a != nil {
+		a.stored = record
+	}
+}
+
+// why says why an app can't be used, or relied upon, now; empty if it can.
+func (a *app) why() string {
+	if a.source.reason == "" && !same(a.stored, a.record) {
+		return "what it has just said of itself is not stored yet"
+	}
+	return a.source.reason
 }
 
 // describeOptions say how a look at an app is taken.

@@ -6,6 +6,7 @@ import (
 	"encoding/json/v2"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nelkap/nelkap/internal/id"
 	"github.com/nelkap/nelkap/internal/store"
@@ -36,6 +37,16 @@ func (e *Engine) Replay(ctx context.Context, r ReplayRequest) (Started, error) {
 	if e.committer.full() {
 		return Started{}, ErrBusy
 	}
+	for range applyTries {
+		if s, err := e.replayOnce(ctx, r); !errors.Is(err, store.ErrStale) {
+			return s, err
+		}
+	}
+	return Started{}, ErrBusy
+}
+
+// replayOnce fails with store.ErrStale when the original begins again meanwhile (Z2).
+func (e *Engine) replayOnce(ctx context.Context, r ReplayRequest) (Started, error) {
 	original, err := e.store.Record(ctx, r.Env, r.RunID)
 	if err != nil {
 		return Started{}, err
@@ -57,9 +68,16 @@ func (e *Engine) Replay(ctx context.Context, r ReplayRequest) (Started, error) {
 	if (r.KeepKeys == nil && r.From != "") || (r.KeepKeys != nil && *r.KeepKeys) {
 		run.Root = original.Root
 	}
+	payload, err := e.firstPayload(ctx, original, r.From != "")
+	if err != nil {
+		return Started{}, err
+	}
 	b := birth{
-		run: e.newRun(run, t.workflow), payload: original.Payload, request: StartRequest{Env: r.Env, Request: r.Request}, waits: cancelWaits(t.workflow),
-		replay: &store.Replay{RunID: original.ID, Entries: int64(len(kept)), Events: !r.NewEvents},
+		run: e.newRun(run, t.workflow), payload: payload, request: StartRequest{Env: r.Env, Request: r.Request}, waits: cancelWaits(t.workflow),
+		replay: &store.Replay{RunID: original.ID, Restart: original.Restart, Entries: int64(len(kept)), Events: !r.NewEvents},
+	}
+	if slices.ContainsFunc(kept, func(e store.Entry) bool { return e.Kind == workflow.KindUndo }) {
+		b.run.Closers |= workflow.CloserUndo
 	}
 	if r.Payload != nil {
 		b.payload = r.Payload
@@ -69,6 +87,18 @@ func (e *Engine) Replay(ctx context.Context, r ReplayRequest) (Started, error) {
 		return Started{}, err
 	}
 	return e.start(ctx, b)
+}
+
+// firstPayload is what a run was given: a replay from a step begins in its last chapter, a whole one in its first (Z2).
+func (e *Engine) firstPayload(ctx context.Context, original store.RunRecord, fromStep bool) (jsontext.Value, error) {
+	if original.Restart == 0 || fromStep {
+		return original.Payload, nil
+	}
+	chapters, err := e.store.Chapters(ctx, original.ID)
+	if err != nil || len(chapters) == 0 || chapters[0].Restart != 0 {
+		return original.Payload, err
+	}
+	return chapters[0].Payload, nil
 }
 
 // ReplayPlan says what a replay would do: which saved steps it keeps, and which would act, or wait, again (K5).
@@ -87,8 +117,21 @@ func (e *Engine) PlanReplay(ctx context.Context, env, runID, from string) (Repla
 	if err != nil {
 		return ReplayPlan{}, err
 	}
-	all, err := e.entries(ctx, runID)
+	all, err := e.codeEntries(ctx, env, runID)
 	return ReplayPlan{Kept: kept, Acts: all[min(len(kept), len(all)):]}, err
+}
+
+// codeEntries are a run's entries without those of its closing: a replay does not close before it has ended.
+func (e *Engine) codeEntries(ctx context.Context, env, runID string) ([]store.Entry, error) {
+	record, err := e.store.Record(ctx, env, runID)
+	if err != nil {
+		return nil, err
+	}
+	all, err := e.entries(ctx, runID)
+	if record.Closing() {
+		all = all[:min(record.Ending.Entries, int64(len(all)))]
+	}
+	return all, err
 }
 
 // kept are the entries that a replay takes over: those before its step's first.
@@ -96,7 +139,7 @@ func (e *Engine) kept(ctx context.Context, r ReplayRequest) ([]store.Entry, erro
 	if r.From == "" {
 		return nil, nil
 	}
-	all, err := e.entries(ctx, r.RunID)
+	all, err := e.codeEntries(ctx, r.Env, r.RunID)
 	if err != nil {
 		return nil, err
 	}

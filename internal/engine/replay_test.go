@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/engine"
+	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/wire"
+	"github.com/nelkap/nelkap/internal/workflow"
 )
 
 // Rules K5, S8: a replay from a step keeps what was saved before it, with its idempotency keys; and the plan says so first.
@@ -100,5 +103,68 @@ func TestAReplaysWaitsLookBackAsAsked(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A replay that keeps the claim of its workflow's once is cancelled by its cancelOn like any run (K5, Z1).
+func TestAReplayIsCancelledByItsEvent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w", CancelOn: []wire.Trigger{{Event: "off"}}})
+		n, _ := startApp(t, a, engine.Options{})
+		original := n.start(t, "w").Run.ID
+		c := a.next(t, time.Second)
+		once := wire.Item{Op: wire.OpClaim, Kind: "claim", Number: 1, Key: "o_1", Once: true}
+		n.save(c, "n", 0, once)
+		n.save(c, "n", 1, completed("charge", `1`))
+		c.end(t, wire.End{Type: wire.Completed, Seen: 2})
+		synctest.Wait()
+		replay, err := n.Replay(context.Background(), engine.ReplayRequest{Env: engine.DefaultEnv, RunID: original, From: "charge"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c = a.next(t, time.Second)
+		c.suspend(t, "n", 1, sleep("nap", time.Hour))
+		n.emit(t, engine.NewEvent{Name: "off"})
+		synctest.Wait()
+		want(t, "its status", n.run(t, replay.Run.ID).Status, workflow.Cancelled)
+	})
+}
+
+// A replay has entries and payload of one chapter, also where its original begins again while it is planned (K5, Z2).
+func TestAReplayIsOfOneChapter(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startFaulty(t, a)
+		original := n.start(t, "w").Run.ID
+		c := a.next(t, time.Second)
+		n.save(c, "n", 0, completed("page", `1`))
+		n.save(c, "n", 1, completed("row", `2`))
+		var meanwhile sync.Once
+		s.set(func(changes []store.Change) error {
+			if insert, ok := changes[0][0].(store.InsertRun); ok && insert.Replay != nil {
+				meanwhile.Do(func() { restartIn(t, s.Store, original) })
+			}
+			return nil
+		})
+		_, err := n.Replay(context.Background(), engine.ReplayRequest{Env: engine.DefaultEnv, RunID: original, From: "row"})
+		if !errors.Is(err, engine.ErrUnknownStep) {
+			t.Errorf("a replay from a step that the chapter does not have: %v", err)
+		}
+	})
+}
+
+// restartIn begins a run again as another node would.
+func restartIn(t *testing.T, s store.Store, id string) {
+	t.Helper()
+	run, history, err := s.Load(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := workflow.Apply(run, workflow.End{CallID: run.Call.ID, Kind: workflow.EndRestarted, Entries: history.Entries}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Commit(t.Context(), []store.Change{{store.UpdateRun{Run: d.Run, CloseWaits: d.CloseWaits, Chapter: d.Chapter}}}); err != nil {
+		t.Fatal(err)
 	}
 }

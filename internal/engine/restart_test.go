@@ -32,7 +32,7 @@ func TestRestartsStrandNoRunWhateverItWasDoing(t *testing.T) {
 		n.save(saved, "n", 0, completed("a", `1`))
 		cut.lose()
 		queued := n.start(t, "w").Run.ID
-		if _, err := n.Cancel(context.Background(), engine.DefaultEnv, ending.Run.ID); err != nil {
+		if _, err := n.Cancel(context.Background(), engine.DefaultEnv, ending.Run.ID, false); err != nil {
 			t.Fatal(err)
 		}
 		for range 20 {

@@ -134,7 +134,7 @@ func (e *Engine) trySave(processID, manifest string, save wire.Save) *attempt {
 	if detail != "" {
 		return nil
 	}
-	return &attempt{live: l, items: items, pending: newPending(store.Change{op})}
+	return &attempt{live: l, items: items, pending: newPending(withLogs(store.Change{op}, &run, save.Call, save.Logs))}
 }
 
 // finishSave waits for a save's commit; where the run had changed, it starts anew.
@@ -206,7 +206,7 @@ func (e *Engine) saveOnce(ctx context.Context, l *live, save wire.Save) (wire.Sa
 	if detail != "" {
 		return wire.SaveOutcome{Call: save.Call, Status: wire.Invalid, Detail: detail}, nil
 	}
-	change := store.Change{op}
+	change := withLogs(store.Change{op}, &run, save.Call, save.Logs)
 	revived := run.Status != workflow.Running
 	if revived {
 		d, err := workflow.Apply(run, workflow.Revive{CallID: save.Call}, e.now())
@@ -214,7 +214,7 @@ func (e *Engine) saveOnce(ctx context.Context, l *live, save wire.Save) (wire.Sa
 			// The core says what the run is now: the call can't come back.
 			return wire.SaveOutcome{Call: save.Call, Status: wire.Ended}, nil //nolint:nilerr // this is the outcome
 		}
-		change = store.Change{store.UpdateRun{Run: d.Run}, op}
+		change = append(store.Change{store.UpdateRun{Run: d.Run}}, change...)
 		run = d.Run
 	}
 	res, err := e.committer.commit(change)
@@ -262,10 +262,10 @@ func (e *Engine) saved(ctx context.Context, l *live, save wire.Save, items []ite
 	if res.History.Entries >= l.history.Entries {
 		l.history = res.History
 	}
-	ending := l.run.Ending
+	ending, isEnding := l.run.Ending, l.run.Phase() == workflow.PhaseEnding
 	e.mu.Unlock()
 	out := wire.SaveOutcome{Call: save.Call, Status: wire.Accepted}
-	if ending != nil {
+	if isEnding {
 		out.Ending = &wire.EndingInfo{Reason: ending.Reason}
 	}
 	seen := min(max(save.Seen, 0), res.History.Entries) // an app may say anything
@@ -347,7 +347,7 @@ func (e *Engine) Steps(ctx context.Context, f wire.Fence, after int64) (wire.Ste
 
 // page reads one page of a history; next is nil when nothing comes after it.
 func (e *Engine) page(ctx context.Context, runID string, after int64) (entries []wire.Entry, next *int64, err error) {
-	page, err := e.store.Entries(ctx, store.EntryQuery{RunID: runID, After: after, EntriesMax: wire.PageEntriesMax + 1, BytesMax: wire.PageBytesMax})
+	page, err := e.store.Entries(ctx, store.EntryQuery{RunID: runID, After: after, EntriesMax: wire.PageEntriesMax, BytesMax: wire.PageBytesMax})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -355,16 +355,19 @@ func (e *Engine) page(ctx context.Context, runID string, after int64) (entries [
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(page) > wire.PageEntriesMax {
-		page = page[:wire.PageEntriesMax]
-	}
+	entries, next = pageOf(page, after, history.Entries)
+	return entries, next, nil
+}
+
+// pageOf makes a page of entries of a history that has so many; next is nil when nothing comes after it.
+func pageOf(page []store.Entry, after, last int64) (entries []wire.Entry, next *int64) {
 	entries = []wire.Entry{}
 	for _, entry := range page {
 		entries = append(entries, entryOf(entry))
 		after = entry.Entry
 	}
-	if after < history.Entries && len(page) > 0 {
+	if after < last && len(page) > 0 {
 		next = &after
 	}
-	return entries, next, nil
+	return entries, next
 }

@@ -114,6 +114,7 @@ func (e *Engine) newRunAt(run workflow.Run, w wire.Workflow, at time.Time) workf
 	return workflow.Start(run, workflow.Settings{
 		Timeout: time.Duration(w.TimeoutMs) * time.Millisecond,
 		Lease:   max(or(time.Duration(w.LeaseMs)*time.Millisecond, e.options.Lease), LeaseMin),
+		Closers: workflow.Handlers(w.OnFailure, w.OnCancel),
 		At:      at,
 	}, e.now())
 }
@@ -351,7 +352,7 @@ func (e *Engine) tryBegin(run workflow.Run) (workflow.Run, *queue) {
 	if !ok {
 		return run, nil
 	}
-	d, err := workflow.Apply(run, newCall(run.ID), e.now())
+	d, err := workflow.Apply(run, e.newCall(&run), e.now())
 	if err != nil {
 		e.giveBack(q)
 		return run, nil
@@ -390,12 +391,15 @@ func (e *Engine) launch(run workflow.Run, q *queue, f *fresh) {
 	e.spawn(func() { e.play(l, f) })
 }
 
-// Cancel asks a run to end (Z1). It is durable on return; asked again, it changes nothing. ErrNotFound.
-func (e *Engine) Cancel(ctx context.Context, env, runID string) (store.RunRecord, error) {
+// Cancel asks a run to end (Z1). It is durable on return; asked again, it changes nothing. With force the run has its final status on
+// return: what is in flight can save nothing more, and nothing is undone. ErrNotFound.
+func (e *Engine) Cancel(ctx context.Context, env, runID string, force bool) (store.RunRecord, error) {
 	if _, err := e.store.Record(ctx, env, runID); err != nil {
 		return store.RunRecord{}, err
 	}
-	_, err := e.apply(ctx, runID, func(workflow.Run, store.History) (workflow.Input, error) { return workflow.Cancel{}, nil })
+	_, err := e.apply(ctx, runID, func(_ workflow.Run, h store.History) (workflow.Input, error) {
+		return workflow.Cancel{Entries: h.Entries, Grace: e.options.Grace, Force: force}, nil
+	})
 	if err != nil {
 		return store.RunRecord{}, err
 	}

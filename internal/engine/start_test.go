@@ -208,6 +208,45 @@ func TestAnEventEmittedTwice(t *testing.T) {
 	})
 }
 
+// E2: events are kept for thirty days, and their ids are known for longer.
+func TestEventsAreKeptForThirtyDays(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp()
+		n, s := startApp(t, a, engine.Options{})
+		// The server is away for all of that time but the last minutes, in which it sweeps: a clock that it follows costs.
+		later := func(days int) {
+			n.stop()
+			time.Sleep(time.Duration(days) * 24 * time.Hour)
+			n = startNode(t, s, a, engine.Options{})
+			time.Sleep(11 * time.Minute)
+		}
+		names := func() (list []string) {
+			events, err := s.Events(context.Background(), store.EventQuery{Env: engine.DefaultEnv, Limit: 10})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range events {
+				list = append(list, e.ID)
+			}
+			return list
+		}
+		emit := func(id string) engine.Emitted {
+			return n.emit(t, engine.NewEvent{Name: "paid", Payload: jsontext.Value(`1`), ID: id})[0]
+		}
+		emit("old")
+		later(29)
+		emit("new")
+		want(t, "before thirty days", names(), []string{"new", "old"})
+		later(2)
+		want(t, "after thirty days", names(), []string{"new"})
+		if again := emit("old"); again.Created || again.Event.ID != "old" {
+			t.Errorf("the same id again: %+v", again)
+		}
+		later(40)
+		want(t, "the newest of all", names(), []string{"new"})
+	})
+}
+
 func TestAnEventsIDIsKnownForNinetyDays(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n, s := startApp(t, newApp(), engine.Options{})

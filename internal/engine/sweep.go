@@ -12,7 +12,18 @@ const (
 	sweepPage  = 1_000
 )
 
-// runSweep drops keys whose time is over, and deliveries that are too old or too many, now and then. An expired key is free already:
+// sweepEvents drops events that no wait looks back to any more (E2), some at a time.
+func (e *Engine) sweepEvents() error {
+	for e.ctx.Err() == nil {
+		res, err := e.committer.commit(store.Change{store.DropEvents{Before: e.now().Add(-e.options.EventsFor), Limit: sweepPage}})
+		if err != nil || res.Dropped < sweepPage {
+			return err
+		}
+	}
+	return nil
+}
+
+// runSweep drops keys whose time is over, events that are too old, and deliveries that are too old or too many, now and then. An expired key is free already:
 // this only frees its space. It also says what stands still for a reason that nobody sees.
 func (e *Engine) runSweep() {
 	for {
@@ -30,6 +41,9 @@ func (e *Engine) runSweep() {
 		}
 		if err := e.reportAhead(); err != nil {
 			e.log.Error("reading schedules", "error", err)
+		}
+		if err := e.sweepEvents(); err != nil {
+			e.log.Error("dropping old events", "error", err)
 		}
 		if err := e.sweepDeliveries(); err != nil {
 			e.log.Error("dropping old deliveries", "error", err)

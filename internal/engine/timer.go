@@ -127,7 +127,9 @@ func (e *Engine) fire(run workflow.Run) bool {
 		}
 		return err == nil
 	}
-	_, err := e.apply(e.ctx, run.ID, func(workflow.Run, store.History) (workflow.Input, error) { return workflow.Timer{}, nil })
+	_, err := e.apply(e.ctx, run.ID, func(_ workflow.Run, h store.History) (workflow.Input, error) {
+		return workflow.Timer{Entries: h.Entries, Grace: e.options.Grace}, nil
+	})
 	if err != nil && e.ctx.Err() == nil {
 		e.log.Error("firing a timer", "run", run.ID, "error", err)
 	}

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"fmt"
 	"os"
@@ -69,14 +70,28 @@ type player struct {
 }
 
 func newPlayer(t *testing.T, tr transcript) *player {
-	p := &player{T: t, tr: tr, app: newApp(wire.Workflow{Name: tr.Workflow}), store: memory.New(), values: map[string]any{}}
+	p := &player{T: t, tr: tr, app: newApp(wire.Workflow{Name: tr.Workflow, OnFailure: tr.Workflow == "on failure"}), store: memory.New(), values: map[string]any{}}
 	for i := range 9 {
 		p.values[fmt.Sprintf("$nonce%d", i+1)] = fmt.Sprintf("nonce-%d", i+1)
 	}
 	p.node = startNode(t, p.store, p.app, engine.Options{})
 	p.node.know(t)
-	p.run = p.node.start(t, tr.Workflow).Run.ID
+	started, err := p.node.StartRun(context.Background(), engine.StartRequest{Env: engine.DefaultEnv, Workflow: tr.Workflow, Payload: p.payload()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.run = started.Run.ID
 	return p
+}
+
+// payload is what the first call gives the run.
+func (p *player) payload() jsontext.Value {
+	message, _ := p.tr.Lines[0]["message"].(map[string]any)
+	run, _ := message["run"].(map[string]any)
+	if payload, given := run["payload"]; given {
+		return p.encode(payload)
+	}
+	return jsontext.Value(`null`)
 }
 
 func (p *player) play() {
@@ -119,7 +134,7 @@ func (p *player) world(line map[string]any) {
 		time.Sleep(time.Duration(line["ms"].(float64)) * time.Millisecond)
 		synctest.Wait()
 	case "cancel":
-		if _, err := p.node.Cancel(context.Background(), engine.DefaultEnv, p.run); err != nil {
+		if _, err := p.node.Cancel(context.Background(), engine.DefaultEnv, p.run, false); err != nil {
 			p.Fatal(err)
 		}
 	case "connection closed":
@@ -191,6 +206,11 @@ func (p *player) checkRun(line map[string]any) {
 		var output any
 		p.decode(r.Output, &output)
 		got["output"] = output
+	}
+	if _, wanted := line["message"].(map[string]any)["error"]; wanted {
+		var thrown any
+		p.decode(r.Error, &thrown)
+		got["error"] = thrown
 	}
 	p.compare("run", line["message"], got)
 }

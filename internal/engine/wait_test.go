@@ -322,7 +322,7 @@ func TestACancelledParentCancelsItsChildren(t *testing.T) {
 		parent := n.start(t, "w").Run.ID
 		a.next(t, time.Second).suspend(t, "n", 0, invoke("child", "child"))
 		child := a.next(t, time.Second)
-		if _, err := n.Cancel(context.Background(), engine.DefaultEnv, parent); err != nil {
+		if _, err := n.Cancel(context.Background(), engine.DefaultEnv, parent, false); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)

@@ -38,7 +38,13 @@ type Options struct {
 	Dev     bool
 	Version string
 	Logger  *slog.Logger
+	// Schemas are shared with handlers that were made before; nil: they are its own.
+	Schemas *Schemas
 }
+
+// Schemas describe the values of the API. Making them is most of what New does, so that a process which makes many handlers, one after
+// the other, may have them made once. They are written only by the first New.
+type Schemas struct{ registry huma.Registry }
 
 // Bounds of requests. Each body's own limit stands at its route.
 const (
@@ -89,12 +95,19 @@ func (a *api) public() huma.API {
 	config.Formats = map[string]huma.Format{"application/json": format, "json": format}
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"key": {Type: "http", Scheme: "bearer", Description: "an API key"}}
 	config.Security = []map[string][]string{{"key": {}}}
+	if a.Schemas != nil {
+		if a.Schemas.registry == nil {
+			a.Schemas.registry = config.Components.Schemas
+		}
+		config.Components.Schemas = a.Schemas.registry
+	}
 	described := humago.New(a.mux, config)
 	a.runs(described)
 	a.events(described)
 	a.apps(described)
 	a.schedules(described)
 	a.deliveries(described)
+	a.verifications(described)
 	complete(described)
 	return described
 }

@@ -45,7 +45,7 @@ func complete(h huma.API) {
 		nullable(document.Components.Schemas.Map()[t.Name()], t)
 	}
 	for name, schema := range document.Components.Schemas.Map() {
-		if !strings.Contains(name, "Body") { // an answer: a later version may add to it
+		if !strings.Contains(name, "Body") && schema.AdditionalProperties != nil { // an answer: a later version may add to it
 			schema.AdditionalProperties = nil
 		}
 	}

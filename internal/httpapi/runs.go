@@ -107,7 +107,8 @@ type (
 	}
 	planOutput  struct{ Body apitype.ReplayPlan }
 	cancelInput struct {
-		ID string `path:"id"`
+		ID    string `path:"id"`
+		Force bool   `query:"force" doc:"give it its final status at once: nothing is undone, no handler runs, and what is in flight can save nothing more"`
 	}
 	runsInput struct {
 		PageInput
@@ -119,9 +120,15 @@ type (
 	runsOutput struct{ Body apitype.List[apitype.Run] }
 	stepsInput struct {
 		PageInput
-		ID string `path:"id"`
+		ID      string `path:"id"`
+		Restart int    `query:"restart" minimum:"-1" default:"-1" doc:"the steps of a chapter that a restart has closed; without it, or -1, the current ones. The last 100 chapters are kept"`
 	}
 	stepsOutput struct{ Body apitype.List[apitype.Step] }
+	logsInput   struct {
+		PageInput
+		ID string `path:"id"`
+	}
+	logsOutput struct{ Body apitype.List[apitype.LogLine] }
 )
 
 func (a *api) runs(h huma.API) {
@@ -138,6 +145,7 @@ func (a *api) runs(h huma.API) {
 		Description: "Which saved steps it would keep, and which would act, or wait, again.",
 	}, a.planReplay)
 	huma.Register(h, huma.Operation{OperationID: "cancelRun", Method: http.MethodPost, Path: "/v1/runs/{id}/cancel", Summary: "Cancel a run"}, a.cancelRun)
+	huma.Register(h, huma.Operation{OperationID: "listLogs", Method: http.MethodGet, Path: "/v1/runs/{id}/logs", Summary: "List what a run's code has logged, oldest first"}, a.listLogs)
 }
 
 func (a *api) startRun(ctx context.Context, in *startInput) (*startOutput, error) {
@@ -254,11 +262,47 @@ func plannedSteps(entries []store.Entry) []apitype.PlannedStep {
 }
 
 func (a *api) cancelRun(ctx context.Context, in *cancelInput) (*runOutput, error) {
-	record, err := a.Engine.Cancel(ctx, engine.DefaultEnv, in.ID)
+	record, err := a.Engine.Cancel(ctx, engine.DefaultEnv, in.ID, in.Force)
 	if err != nil {
 		return nil, a.runError(ctx, in.ID, err)
 	}
 	return &runOutput{a.runOf(record)}, nil
+}
+
+func (a *api) listLogs(ctx context.Context, in *logsInput) (*logsOutput, error) {
+	after, err := in.number()
+	if err != nil {
+		return nil, a.errorOf(ctx, err)
+	}
+	lines, err := a.Reader.Logs(ctx, store.LogQuery{Env: engine.DefaultEnv, RunID: in.ID, After: after, Limit: in.Limit + 1})
+	if err != nil {
+		return nil, a.runError(ctx, in.ID, err)
+	}
+	out := &logsOutput{apitype.List[apitype.LogLine]{Data: []apitype.LogLine{}}}
+	for _, l := range lines[:min(in.Limit, len(lines))] {
+		line := apitype.LogLine{At: apitype.At(l.At), Level: l.Level, Message: l.Message, Fields: l.Fields, Restart: l.Restart, Attempt: l.Attempt}
+		if l.Name != "" {
+			line.Step, line.Number = &l.Name, &l.Number
+		}
+		out.Body.Data = append(out.Body.Data, line)
+	}
+	if len(lines) > in.Limit {
+		out.Body.NextCursor = cursor(strconv.FormatInt(lines[in.Limit-1].Position, 10))
+	}
+	return out, nil
+}
+
+// number is the position of a list that is numbered; 0 without a cursor.
+func (p PageInput) number() (int64, error) {
+	position, err := p.position()
+	if err != nil || position == "" {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(position, 10, 64)
+	if err != nil {
+		return 0, badCursor()
+	}
+	return n, nil
 }
 
 func (a *api) listRuns(ctx context.Context, in *runsInput) (*runsOutput, error) {
@@ -313,12 +357,12 @@ func (a *api) runOf(r store.RunRecord) apitype.Run {
 	out := apitype.Run{
 		ID: r.ID, Workflow: r.Workflow, App: r.App, Status: string(r.Status), Payload: r.Payload, Output: r.Output,
 		Error: errorOf(r.Error), Event: optional(r.Event), EventID: optional(r.EventID), Key: optional(r.Key), ReplayOf: optional(r.ReplayOf),
-		Attempt: r.Attempts + 1, CreatedAt: apitype.At(r.CreatedAt), StartedAt: apitype.At(r.StartedAt), EndedAt: apitype.At(r.EndedAt),
+		Attempt: r.Attempts + 1, Restart: r.Restart, Closing: r.Closing() && !r.Status.Final(), Warning: optional(r.Warning), CreatedAt: apitype.At(r.CreatedAt), StartedAt: apitype.At(r.StartedAt), EndedAt: apitype.At(r.EndedAt),
 	}
 	if r.Status != workflow.Completed {
 		out.Output = json.RawMessage("null")
 	}
-	if r.Ending != nil && r.Ending.Reason == workflow.EndCancelled {
+	if r.Ending != nil && r.Ending.Reason == workflow.EndingCancelled {
 		out.CancelRequestedAt = apitype.At(r.Ending.At)
 	}
 	if w := a.Engine.Waiting(r.Run); w != nil {
@@ -347,24 +391,39 @@ func optional(text string) *string {
 }
 
 func (a *api) listSteps(ctx context.Context, in *stepsInput) (*stepsOutput, error) {
-	if _, err := a.Reader.Record(ctx, engine.DefaultEnv, in.ID); err != nil {
+	record, err := a.Reader.Record(ctx, engine.DefaultEnv, in.ID)
+	if err != nil {
 		return nil, a.runError(ctx, in.ID, err)
 	}
-	position, err := in.position()
+	if in.Restart == record.Restart {
+		in.Restart = -1
+	}
+	after, err := in.number()
 	if err != nil {
 		return nil, a.errorOf(ctx, err)
 	}
-	after := int64(0)
-	if position != "" {
-		if after, err = strconv.ParseInt(position, 10, 64); err != nil {
-			return nil, a.errorOf(ctx, badCursor())
-		}
-	}
-	list, err := a.steps(ctx, in.ID, after, in.Limit)
+	list, err := a.chapterSteps(ctx, in, after)
 	if err != nil {
 		return nil, a.errorOf(ctx, err)
 	}
 	return &stepsOutput{list}, nil
+}
+
+// chapterSteps lists the steps of the chapter that is asked for. Of a closed one, the entries are all that is kept.
+func (a *api) chapterSteps(ctx context.Context, in *stepsInput, after int64) (apitype.List[apitype.Step], error) {
+	if in.Restart < 0 {
+		return a.steps(ctx, in.ID, after, in.Limit)
+	}
+	list := apitype.List[apitype.Step]{Data: []apitype.Step{}}
+	entries, err := a.Reader.Entries(ctx, store.EntryQuery{RunID: in.ID, Chapter: &in.Restart, After: after, EntriesMax: in.Limit + 1, BytesMax: wire.CallBytesMax})
+	shown := entries[:min(in.Limit, len(entries))]
+	for _, e := range shown {
+		list.Data = append(list.Data, savedStep(e, nil))
+	}
+	if len(entries) > len(shown) {
+		list.NextCursor = cursor(strconv.FormatInt(shown[len(shown)-1].Entry, 10))
+	}
+	return list, err
 }
 
 // steps lists saved steps in the order of the history; on the last page follow those that are not saved yet.

@@ -306,7 +306,7 @@ func TestCancelling(t *testing.T) {
 	run := s.start(client.StartRun{Workflow: "held"})
 	h.await(t)
 	for range 2 { // asked again, it changes nothing
-		ending, err := s.Cancel(t.Context(), run.ID)
+		ending, err := s.Cancel(t.Context(), run.ID, false)
 		if err != nil || ending.CancelRequestedAt == nil {
 			t.Fatalf("%+v, %v", ending, err)
 		}
@@ -317,7 +317,7 @@ func TestCancelling(t *testing.T) {
 	}
 	over := s.start(client.StartRun{Workflow: "echo"})
 	s.ended(over.ID)
-	if after, err := s.Cancel(t.Context(), over.ID); err != nil || after.Status != "completed" {
+	if after, err := s.Cancel(t.Context(), over.ID, false); err != nil || after.Status != "completed" {
 		t.Errorf("a run that has ended: %+v, %v", after, err)
 	}
 }

@@ -30,12 +30,7 @@ func (a *actor) pass(d time.Duration) bool {
 		if !a.awake() {
 			return false
 		}
-		timer := time.NewTimer(d)
-		select {
-		case <-timer.C:
-		case <-a.died:
-			timer.Stop()
-		}
+		time.Sleep(d)
 		// After a pause it waits for d once more: those who wake together must not act at one instant.
 		if a.runs() {
 			return true
@@ -114,4 +109,4 @@ func (a *actor) isDead() bool {
 }
 
 // rest waits for d.
-func rest(d time.Duration) { <-time.NewTimer(d).C }
+func rest(d time.Duration) { time.Sleep(d) }

@@ -77,6 +77,10 @@ func (p *process) declare(f *workflowPlan) {
 	if f.cancelOn != "" {
 		options = append(options, nelkap.CancelOn(f.cancelOn))
 	}
+	options = append(options, p.closers(f)...)
+	if f.once {
+		options = append(options, nelkap.Once(onceKey))
+	}
 	nelkap.NewWorkflow(p.app, f.name, func(ctx context.Context, in payload) (string, error) {
 		return p.play(ctx, f, in)
 	}, options...)

@@ -77,6 +77,10 @@ func textOf(e store.Entry) string {
 		return slept
 	case e.Kind == workflow.KindClaim:
 		return string(e.Output)
+	case e.Kind == workflow.KindUndo:
+		return noted
+	case e.Kind == workflow.KindCallback:
+		return textOfCallback(e)
 	case e.Kind == workflow.KindEvent:
 		if string(e.Output) == "null" {
 			return noEvent
@@ -109,7 +113,7 @@ func (p *process) parallel(ctx context.Context, playing *playing, info nelkap.Ru
 }
 
 // check is a step's check: it takes a while, and finds what a body has left.
-func (p *process) check(ctx context.Context, playing *playing, s *stepPlan) (string, bool, error) {
+func (p *process) check(ctx context.Context, playing *playing, s *stepPlan, id stepID) (string, bool, error) {
 	_, dice := p.world.name(p.name + " check " + playing.run + s.name)
 	if !p.work(ctx, dice.between(10*time.Microsecond, 20*time.Millisecond), s.heeds) || !p.pass(dice.between(1, 20_000)) {
 		return "", false, errDead
@@ -117,6 +121,6 @@ func (p *process) check(ctx context.Context, playing *playing, s *stepPlan) (str
 	if ctx.Err() != nil && s.heeds {
 		return "", false, context.Cause(ctx)
 	}
-	found, ok := playing.checks(s, step.Attempt(ctx))
+	found, ok := playing.checks(id, step.Attempt(ctx))
 	return found, ok, nil
 }

@@ -22,6 +22,7 @@ type caller struct{ node *node }
 var _ interface {
 	Do(ctx context.Context, request call.Request) call.Outcome
 	Describe(ctx context.Context, target call.Target) (*wire.Manifest, call.Outcome)
+	Verify(ctx context.Context, target call.Target, message wire.Verify) (*wire.Verified, call.Outcome)
 } = (*caller)(nil)
 
 // Do implements engine.Caller.
@@ -54,6 +55,11 @@ func (c *caller) Describe(ctx context.Context, t call.Target) (*wire.Manifest, c
 		return nil, call.Outcome{Kind: call.Unusable, Reason: err.Error()}
 	}
 	return manifest, o
+}
+
+// Verify implements engine.Caller. No simulated client asks for it.
+func (c *caller) Verify(context.Context, call.Target, wire.Verify) (*wire.Verified, call.Outcome) {
+	return nil, call.Outcome{Kind: call.NotSent}
 }
 
 func (c *caller) sign(m *message, id string) {

@@ -41,6 +41,7 @@ func (t *witness) check(n *node, id string, ops []store.Op) {
 		r.lastCall, r.endedAt = callOf(&before), time.Now()
 	}
 	t.checkFinal(&before, &run)
+	t.checkClosed(r, &before, &run)
 	t.checkCall(n, &before, &run)
 	t.checkGone(&before, &run)
 	t.checkTime(n, &before, &run, history.Entries > int64(len(r.entries)))
@@ -49,6 +50,9 @@ func (t *witness) check(n *node, id string, ops []store.Op) {
 		if save, ok := op.(store.SaveSteps); ok {
 			if c := t.calls[save.CallID]; c != nil && c.begunBy != n {
 				t.world.report.reached(adopted)
+				if c.closing != nil {
+					t.world.report.reached(closingAdopted)
+				}
 			}
 			t.checkSave(&before, &run, save, history.Entries > int64(len(r.entries)))
 		}
@@ -95,11 +99,15 @@ func (t *witness) checkCall(n *node, before, run *workflow.Run) {
 		t.broken("W4", "run %s: call %s began %v before the run was due", run.ID, is, due.Sub(n.latest()))
 	}
 	r := t.runs[run.ID]
-	if r.begunAt.IsZero() && r.startAt.After(n.latest()) {
+	// The closing of a run that was to begin later does not wait for that.
+	if r.begunAt.IsZero() && r.startAt.After(n.latest()) && !run.Closing() {
 		t.broken("W4", "run %s began %v before it was to start", run.ID, r.startAt.Sub(n.latest()))
 	}
 	r.begunAt = time.Now()
-	t.calls[is] = &callRecord{run: run.ID, begunIn: t.commits, begunBy: n}
+	t.calls[is] = &callRecord{run: run.ID, restart: run.Restart, begunIn: t.commits, begunBy: n}
+	if run.Closing() {
+		t.calls[is].closing = run.Ending
+	}
 	if before.Cuts > 0 {
 		t.world.report.reached(pickedUp)
 	}
@@ -117,7 +125,8 @@ func (t *witness) checkVoid(before, run *workflow.Run, was, is string) {
 func (t *witness) checkGone(before, run *workflow.Run) {
 	was := callOf(before)
 	c := t.calls[was]
-	if c == nil || callOf(run) == was || run.Status.Final() || run.Epoch > before.Epoch || run.Cuts != before.Cuts || c.ended {
+	closes := run.Closing() && !before.Closing()
+	if c == nil || callOf(run) == was || run.Status.Final() || run.Epoch > before.Epoch || run.Cuts != before.Cuts || c.ended || closes {
 		return
 	}
 	t.world.report.reached(beginVoid)
@@ -130,12 +139,12 @@ func (t *witness) checkGone(before, run *workflow.Run) {
 func (t *witness) checkTime(n *node, before, run *workflow.Run, grew bool) {
 	now, due := n.latest(), stored(before.NextAt)
 	// A call that is current again while its run waits may end, and the run goes on (C3).
-	if before.Status == workflow.Waiting && run.Status == workflow.Queued && due.After(now) && before.Call == nil && run.Call == nil && !grew {
+	if before.Status == workflow.Waiting && run.Status == workflow.Queued && due.After(now) && before.Call == nil && run.Call == nil && !grew && (run.Ending == nil) == (before.Ending == nil) {
 		t.broken("W4", "run %s woke %v early", run.ID, due.Sub(now))
 	}
-	timesOut := run.Ending != nil && run.Ending.Reason == workflow.EndTimedOut && before.Ending == nil
-	if timesOut && run.TimeoutAt.After(now) {
-		t.broken("W4", "run %s timed out %v early", run.ID, run.TimeoutAt.Sub(now))
+	timesOut := run.Ending != nil && run.Ending.Reason == workflow.EndingTimedOut && before.Ending == nil
+	if timesOut && before.TimeoutAt.After(now) {
+		t.broken("W4", "run %s timed out %v early", run.ID, before.TimeoutAt.Sub(now))
 	}
 }
 
@@ -145,7 +154,7 @@ func stored(at time.Time) time.Time { return at.Truncate(time.Millisecond) }
 // checkNext: a run that has not ended has a next thing that will happen to it (W5).
 func (t *witness) checkNext(r *record) {
 	run := &r.Run
-	if !run.Status.Final() && run.Ending == nil {
+	if !run.Status.Final() && (run.Ending == nil || run.Closing()) {
 		t.checkDue(r)
 	}
 	switch {
@@ -210,6 +219,10 @@ func (t *witness) checkEntry(n *node, r *record, e store.Entry) {
 		t.checkKept(r, e)
 		return
 	}
+	t.checkUndone(r, e)
+	if e.Kind == workflow.KindUndo || t.checkMade(r, e) {
+		return
+	}
 	switch e.Kind {
 	case workflow.KindRun:
 		if strings.Contains(string(e.Error), `"StepInterruptedError"`) {
@@ -248,7 +261,9 @@ func (t *witness) reach(before, run *workflow.Run, ops []store.Op) {
 		report.reached(codeFailed)
 	case run.Status == workflow.Waiting && before.Status == workflow.Running && run.Attempts == before.Attempts && !run.NextAt.IsZero():
 		report.reached(suspendedForRetry)
-	case run.Status.Final() && run.Ending != nil && run.Ending.Reason == workflow.EndTimedOut:
+	case run.Status == workflow.Skipped && !before.Status.Final():
+		report.reached(skippedOnce)
+	case run.Status.Final() && run.Ending != nil && run.Ending.Reason == workflow.EndingTimedOut:
 		report.reached(timedOut)
 	}
 }
@@ -308,7 +323,10 @@ func (t *witness) finish() {
 			if string(got.Payload) != r.payload {
 				t.broken("W3", "run %s: its payload changed from %s to %s", id, r.payload, got.Payload)
 			}
+			t.finishChapters(r, s)
 		}
 		t.finishRun(r)
+		t.finishClosed(r)
+		t.finishLogs(r)
 	}
 }

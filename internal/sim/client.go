@@ -23,6 +23,7 @@ const (
 	opRead   = "read"
 	opWait   = "wait"
 	opSteps  = "steps"
+	opPost   = "post"
 )
 
 // errNoRun: the client knows no run yet, and asks for nothing.
@@ -34,6 +35,8 @@ type client struct {
 	app  *nelkap.App
 	http *http.Client
 	runs []string // that it was told of
+	// posts is how often it has posted to callbacks.
+	posts int
 }
 
 func (w *world) newClient(i int) *client {
@@ -88,6 +91,8 @@ func (c *client) do(ctx context.Context, o operation) error {
 		return err
 	case opHook:
 		return c.hook(ctx, o.name)
+	case opPost:
+		return c.post(ctx, o)
 	}
 	if len(c.runs) == 0 {
 		return errNoRun
@@ -100,19 +105,17 @@ func (c *client) ask(ctx context.Context, o operation, run string) error {
 	t := c.world.witness
 	switch o.kind {
 	case opCancel:
-		t.asked(run)
+		t.asked(run, o.force)
+		if o.force {
+			return c.force(ctx, run)
+		}
 		r, err := c.app.Cancel(ctx, run)
 		if err == nil {
 			t.cancelled(r)
 		}
 		return err
 	case opReplay:
-		r, err := c.app.Replay(ctx, run)
-		if err == nil {
-			c.runs = append(c.runs, r.ID)
-			t.replayed(run, r)
-		}
-		return err
+		return c.replay(ctx, o, run)
 	case opRead:
 		r, err := c.app.Get(ctx, run)
 		if err == nil {
@@ -125,6 +128,40 @@ func (c *client) ask(ctx context.Context, o operation, run string) error {
 		return c.get(ctx, "/v1/runs/"+run+"/steps")
 	}
 	return nil
+}
+
+// force asks for a run's final status at once: the SDK has no such request.
+func (c *client) force(ctx context.Context, run string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, serverURL+"/v1/runs/"+run+"/cancel?force=true", strings.NewReader("{}"))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+apiKey)
+	r.Header.Set("Content-Type", "application/json")
+	if err := c.request(r); err != nil {
+		return err
+	}
+	c.world.witness.forcedEnd(run)
+	return nil
+}
+
+// replay replays a run: the whole, or from one of its workflow's steps, and at times with a payload of its own.
+func (c *client) replay(ctx context.Context, o operation, run string) error {
+	var options []nelkap.ReplayOption
+	if o.from > 0 {
+		if name := c.world.witness.nameOf(run, o.from); name != "" {
+			options = append(options, nelkap.FromStep(name))
+		}
+	}
+	if o.tag != "" {
+		options = append(options, nelkap.WithPayload(payload{Tag: o.tag}))
+	}
+	r, err := c.app.Replay(ctx, run, options...)
+	if err == nil {
+		c.runs = append(c.runs, r.ID)
+		c.world.witness.replayed(run, r)
+	}
+	return err
 }
 
 func (c *client) get(ctx context.Context, path string) error {
@@ -145,6 +182,11 @@ func (c *client) hook(ctx context.Context, name string) error {
 	return c.request(r)
 }
 
+// answeredError is an answer's status that is no success.
+type answeredError int
+
+func (e answeredError) Error() string { return fmt.Sprintf("answered %d", int(e)) }
+
 // request makes a request once, and fails unless it is answered as asked.
 func (c *client) request(r *http.Request) error {
 	answer, err := c.http.Do(r)
@@ -153,7 +195,7 @@ func (c *client) request(r *http.Request) error {
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode >= 300 {
-		return fmt.Errorf("answered %d", answer.StatusCode)
+		return answeredError(answer.StatusCode)
 	}
 	_, err = io.Copy(io.Discard, answer.Body)
 	return err

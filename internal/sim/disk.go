@@ -175,6 +175,11 @@ func (d *disk) Load(ctx context.Context, runID string) (workflow.Run, store.Hist
 	return l.run, l.history, err
 }
 
+// State implements store.Reader.
+func (d *disk) State(ctx context.Context, q store.EntryQuery) (store.State, error) {
+	return read(ctx, d, "state "+q.RunID, func() (store.State, error) { return d.node.world.store.State(ctx, q) })
+}
+
 // Record implements store.Reader.
 func (d *disk) Record(ctx context.Context, env, runID string) (store.RunRecord, error) {
 	return read(ctx, d, "record "+runID, func() (store.RunRecord, error) { return d.node.world.store.Record(ctx, env, runID) })
@@ -263,6 +268,16 @@ func (d *disk) LaterEvents(ctx context.Context, now time.Time, limit int) ([]sto
 // NextDue implements store.Reader.
 func (d *disk) NextDue(ctx context.Context) (time.Time, error) {
 	return read(ctx, d, "next due", func() (time.Time, error) { return d.node.world.store.NextDue(ctx) })
+}
+
+// Logs implements store.Reader.
+func (d *disk) Logs(ctx context.Context, q store.LogQuery) ([]store.LogLine, error) {
+	return read(ctx, d, "logs "+q.RunID, func() ([]store.LogLine, error) { return d.node.world.store.Logs(ctx, q) })
+}
+
+// Chapters implements store.Reader.
+func (d *disk) Chapters(ctx context.Context, runID string) ([]store.Chapter, error) {
+	return read(ctx, d, "chapters "+runID, func() ([]store.Chapter, error) { return d.node.world.store.Chapters(ctx, runID) })
 }
 
 // Stranded implements store.Reader.

@@ -174,6 +174,8 @@ func kindOf(method, path string) string {
 		return "cancel"
 	case strings.HasSuffix(path, "/replay"):
 		return "replay"
+	case strings.HasPrefix(path, "/callbacks/"):
+		return "post"
 	case strings.HasPrefix(path, "/hooks/"):
 		return "hook"
 	case method == http.MethodGet:

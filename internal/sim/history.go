@@ -81,18 +81,19 @@ func (w *world) playPrefix(h prefix.History, version, cut int) error {
 	defer close(other.over)
 	other.witness = newWitness(other, nil)
 	call := fmt.Sprintf("%s-%d", h.Call.Call.ID, cut)
-	h.Call.Run.Payload = jsontext.Value(fmt.Sprintf(`{"call":%q}`, call))
-	other.witness.calls[call] = &callRecord{run: h.Call.Run.ID, begunIn: 1}
-	run := &record{versions: []int{version}}
-	run.Workflow = h.Call.Run.Workflow
-	for i, e := range w.witness.runs[h.Call.Run.ID].entries {
+	original := w.witness.runs[h.Call.Run.ID]
+	h.Call.Run.Payload = jsontext.Value(fmt.Sprintf(`{"call":%q,"chapter":%d}`, call, chapterOf([]byte(original.payload))))
+	other.witness.calls[call] = &callRecord{run: h.Call.Run.ID, begunIn: 1, restart: original.Restart}
+	run := &record{versions: []int{version}, payload: original.payload, chapters: original.chapters}
+	run.ID, run.Root, run.Workflow, run.Restart, run.CreatedAt = original.ID, original.Root, original.Workflow, original.Restart, original.CreatedAt
+	for i, e := range original.entries {
 		e.savedIn = 0
 		if i >= cut {
 			e.savedIn = 2
 		}
 		run.entries = append(run.entries, e)
 		if h.Branched {
-			other.paced[stepID{h.Call.Run.ID, e.saved.StepID}] = other.trace.start.Add(time.Duration(i) * pace)
+			other.paced[original.step(e.saved.StepID)] = other.trace.start.Add(time.Duration(i) * pace)
 		}
 	}
 	other.witness.runs[h.Call.Run.ID] = run

@@ -22,14 +22,15 @@ type waiting struct {
 	before   int64 // how many events were there before the run
 	after    int64 // and before the one that it looks back to: its own start, or its original's
 	open     map[workflow.StepID]*openWait
-	used     map[int64]bool // events, by position
-	usedNow  int64          // the event that the change which is looked at uses; zero: none
-	kept     int64          // entries that a replay has from its original
-	startAt  time.Time      // before which it must not begin
-	cancels  string         // the event that cancels it
-	asked    bool           // a client has asked for its end
-	cancelAt time.Time      // when an event came that cancels it
-	orphaned time.Time      // since when nobody waits for it any more
+	orphans  map[string]*openWait // invokes that are waited for no more, by the children that live
+	used     map[int64]bool       // events, by position
+	usedNow  int64                // the event that the change which is looked at uses; zero: none
+	kept     int64                // entries that a replay has from its original
+	startAt  time.Time            // before which it must not begin
+	cancels  string               // the event that cancels it
+	asked    bool                 // a client has asked for its end
+	cancelAt time.Time            // when an event came that cancels it
+	orphaned time.Time            // since when nobody waits for it any more
 }
 
 // openWait is a wait as it was first registered.
@@ -39,7 +40,6 @@ type openWait struct {
 	after    int64 // events up to here do not count
 	events   int64 // how many events there were
 	openedAt time.Time
-	orphan   bool
 	step     *stepPlan
 }
 
@@ -59,7 +59,7 @@ type claimed struct {
 func (t *witness) insertedChild(parent *record, w *openWait, start store.InsertRun) {
 	t.inserted(start)
 	child := t.runs[start.Run.ID]
-	id := stepID{parent.ID, w.StepID}
+	id := parent.step(w.StepID)
 	var in payload
 	switch {
 	case json.Unmarshal(start.Payload, &in) != nil || in.From != invokedBy(id):
@@ -77,11 +77,47 @@ func (t *witness) takesOver(r *record, replay *store.Replay) {
 		return
 	}
 	r.kept = replay.Entries
+	if r.kept > 0 { // what it is shown first was saved by the code that played its original
+		r.versions = slices.Clone(t.runs[replay.RunID].versions)
+	}
+	t.checkReplay(r, t.runs[replay.RunID])
 	for _, position := range replay.Used {
 		r.used[position] = true
 	}
 	if replay.Events {
 		r.after = t.runs[replay.RunID].after
+	}
+}
+
+// replayedTag is in the payloads that clients give replays.
+const replayedTag = "replayed "
+
+// checkReplay: a replay has its original's payload, unless it was given one; a whole one that of the first chapter, and what is kept is
+// of the chapter that the payload is of (K5, Z2).
+func (t *witness) checkReplay(r, original *record) {
+	var in payload
+	json.Unmarshal([]byte(r.payload), &in) //nolint:errcheck // a webhook's payload has no tag
+	if r.kept > 0 {
+		t.world.report.reached(replayedFromStep)
+	}
+	if r.kept > int64(len(original.entries)) {
+		t.broken("K5", "run %s keeps %d entries of run %s, which has %d", r.ID, r.kept, original.ID, len(original.entries))
+	}
+	if strings.HasPrefix(in.Tag, replayedTag) {
+		return
+	}
+	first := original.payload
+	if len(original.past) > 0 {
+		first = original.past[0].payload
+	}
+	switch {
+	case r.kept > 0 && r.payload != original.payload:
+		t.broken("K5", "run %s keeps entries of run %s's last chapter, and has the payload %s, not %s", r.ID, original.ID, r.payload, original.payload)
+	case r.kept == 0 && r.payload != original.payload && r.payload != first:
+		t.broken("K5", "run %s replays run %s with the payload %s", r.ID, original.ID, r.payload)
+	}
+	if r.kept > 0 && len(original.past) > 0 {
+		t.world.report.reached(replayedLastChapter)
 	}
 }
 
@@ -117,9 +153,14 @@ func (t *witness) opens(r *record, list []store.OpenWait, opened []bool) {
 		if w.Event != nil && w.Event.SinceRun {
 			o.after = r.after
 		}
-		r.open[w.StepID] = o
+		r.open[w.StepID], t.registered[r.step(w.StepID)] = o, true
 		if w.Start != nil {
 			t.insertedChild(r, o, *w.Start)
+			for _, orphan := range r.orphans {
+				if orphan.StepID == w.StepID {
+					t.world.report.reached(orphansName)
+				}
+			}
 		}
 	}
 }
@@ -160,9 +201,9 @@ func (t *witness) fits(r *record, w *openWait, position int64) bool {
 
 // checkWait checks the entry of a step without a body, and closes its wait.
 func (t *witness) checkWait(n *node, r *record, e store.Entry) {
-	id := stepID{r.ID, e.StepID}
+	id := r.step(e.StepID)
 	w := r.open[e.StepID]
-	if w == nil || w.orphan {
+	if w == nil {
 		t.broken("H3", "%s has an entry of kind %q, and no such wait is open: %s %s", id, e.Kind, e.Output, e.Error)
 		return
 	}
@@ -179,19 +220,25 @@ func (t *witness) checkWait(n *node, r *record, e store.Entry) {
 		t.checkEvent(r, w, e, early)
 	case workflow.KindInvoke:
 		t.checkReturn(r, w, e, early)
+	case workflow.KindCallback:
+		t.checkPosted(r, w, e, early)
 	}
+	t.leave(r, w)
+}
+
+// leave closes a wait; an invoke whose child lives becomes an orphan, and its step's name is free again.
+func (t *witness) leave(r *record, w *openWait) {
 	if w.Kind == workflow.KindInvoke && t.lives(w.Child) {
-		w.orphan = true
+		r.orphans[w.Child] = w
 		t.orphans(w.Child)
-		return
 	}
-	delete(r.open, e.StepID)
+	delete(r.open, w.StepID)
 }
 
 // checkEvent checks what a wait for an event has come to: the earliest event that fits and that the run has not used, and nothing only
 // after its time (E2, W4, W5, W7).
 func (t *witness) checkEvent(r *record, w *openWait, e store.Entry, early bool) {
-	id := stepID{r.ID, e.StepID}
+	id := r.step(e.StepID)
 	if textOf(e) == noEvent {
 		t.world.report.reached(noEventCame)
 		if early {
@@ -232,11 +279,25 @@ func (t *witness) checkEvent(r *record, w *openWait, e store.Entry, early bool) 
 	if position <= w.events {
 		t.world.report.reached(eventLookedBack)
 	}
+	t.reachUsed(r, w, position)
+}
+
+// reachUsed notes that an earlier event would have fitted, had the run not used it before it began again.
+func (t *witness) reachUsed(r *record, w *openWait, position int64) {
+	for earlier := w.after + 1; earlier < position && len(r.past) > 0; earlier++ {
+		if r.used[earlier] {
+			r.used[earlier] = false
+			if t.fits(r, w, earlier) {
+				t.world.report.reached(usedBeforeRestart)
+			}
+			r.used[earlier] = true
+		}
+	}
 }
 
 // checkReturn checks what an invoke has come to: what its child has, which has ended, or its time is over.
 func (t *witness) checkReturn(r *record, w *openWait, e store.Entry, early bool) {
-	id := stepID{r.ID, e.StepID}
+	id := r.step(e.StepID)
 	child, err := t.model.Record(context.Background(), r.Env, w.Child)
 	if err != nil {
 		t.broken("W6", "%s: its child %s can't be read: %v", id, w.Child, err)
@@ -275,7 +336,7 @@ func (t *witness) checkClaimed(r *record, e store.Entry) {
 	if step == nil {
 		return
 	}
-	id := stepID{r.ID, e.StepID}
+	id := r.step(e.StepID)
 	c := t.claims[claimID{strings.Join([]string{r.App, r.Workflow, e.Name}, "\x00"), step.key}]
 	owns := c != nil && c.owner == r.ID
 	switch {
@@ -359,34 +420,44 @@ func (t *witness) orphans(id string) {
 	}
 }
 
-// closes closes the waits of a run that has ended: its children have to hear of it.
+// closes closes the waits of a run that has ended, or goes on without them: its children have to hear of it.
 func (t *witness) closes(r *record) {
-	for id, w := range r.open {
-		if w.Kind == workflow.KindInvoke && t.lives(w.Child) {
-			t.orphans(w.Child)
-			continue
-		}
-		delete(r.open, id)
+	for _, w := range r.open {
+		t.leave(r, w)
 	}
 }
 
 // forgets takes in that an invoke is forgotten: its child has ended.
 func (t *witness) forgets(op store.CloseWait) {
 	r := t.runs[op.RunID]
-	if w := r.open[op.StepID]; w != nil {
-		if t.lives(w.Child) || !w.orphan && !r.Status.Final() {
-			t.broken("Z1", "run %s forgets %s/%d, whose child %s lives: %t", r.ID, op.Name, op.Number, w.Child, t.lives(w.Child))
-		}
-		delete(r.open, op.StepID)
+	waited := false
+	for _, w := range r.open {
+		waited = waited || w.Child == op.Child
 	}
+	if waited || t.lives(op.Child) {
+		t.broken("Z1", "run %s forgets its child %s, which lives: %t, and is waited for: %t", r.ID, op.Child, t.lives(op.Child), waited)
+	}
+	delete(r.orphans, op.Child)
 }
 
 // asked is told that a client is about to ask for a run's end.
-func (t *witness) asked(run string) {
+func (t *witness) asked(run string, force bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if r := t.runs[run]; r != nil {
-		r.asked = true
+		r.asked, r.forced = true, r.forced || force
+		if r.Closing() && !r.Status.Final() && !force {
+			t.world.report.reached(cancelledInClosing)
+		}
+	}
+}
+
+// forcedEnd is told that a client's wish for a final status was acknowledged.
+func (t *witness) forcedEnd(run string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r := t.runs[run]; r == nil || !r.Status.Final() {
+		t.broken("W6", "run %s was given its end by force, which is not stored", run)
 	}
 }
 
@@ -394,7 +465,7 @@ func (t *witness) asked(run string) {
 // waits for it, it is (Z1).
 func (t *witness) checkEnding(r *record, before, run *workflow.Run) {
 	if run.Ending != nil {
-		if before.Ending != nil || run.Ending.Reason != workflow.EndCancelled {
+		if before.Ending != nil || run.Ending.Reason != workflow.EndingCancelled {
 			return
 		}
 		t.reachEnding(r)
@@ -424,6 +495,8 @@ func (t *witness) reachEnding(r *record) {
 	parent := t.runs[r.Parent]
 	switch {
 	case r.asked:
+	case !r.orphaned.IsZero() && parent != nil && parent.Closing():
+		t.world.report.reached(childOfClosing)
 	case !r.orphaned.IsZero() && parent != nil && parent.Status == workflow.Cancelled:
 		t.world.report.reached(parentCancelledChild)
 	case !r.orphaned.IsZero() && parent != nil && !parent.Status.Final():
@@ -442,10 +515,13 @@ func (t *witness) checkStanding(run string) {
 	}
 	for _, w := range open {
 		o := r.open[w.StepID]
+		if w.Orphan {
+			o = r.orphans[w.Child]
+		}
 		if w.Kind == workflow.KindCancel {
 			continue
 		}
-		if o == nil || !o.DueAt.Equal(w.DueAt) || o.Child != w.Child || o.after != w.After && w.Event != nil || o.orphan != w.Orphan {
+		if o == nil || !o.DueAt.Equal(w.DueAt) || o.Child != w.Child || o.after != w.After && w.Event != nil {
 			t.broken("H3", "run %s waits for %+v, and first was registered %+v", run, w, o)
 		}
 	}
@@ -454,7 +530,7 @@ func (t *witness) checkStanding(run string) {
 // checkDue: a run's timer looks when the first of its waits is due (W5).
 func (t *witness) checkDue(r *record) {
 	for _, w := range r.open {
-		if !w.orphan && !w.DueAt.IsZero() && (r.WaitsAt.IsZero() || r.WaitsAt.After(w.DueAt)) {
+		if !w.DueAt.IsZero() && (r.WaitsAt.IsZero() || r.WaitsAt.After(w.DueAt)) {
 			t.broken("W5", "run %s: %s/%d is due at %v, and its timer looks at %v", r.ID, w.Name, w.Number, w.DueAt, r.WaitsAt)
 		}
 	}

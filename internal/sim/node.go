@@ -11,6 +11,9 @@ import (
 	"github.com/nelkap/nelkap/internal/httpapi"
 )
 
+// schemas are those of every node of this process: making them takes longer than a simulated second.
+var schemas httpapi.Schemas
+
 // node is one process of the server, from its start to its death.
 type node struct {
 	actor
@@ -42,7 +45,7 @@ func (w *world) startNode() {
 	for _, s := range w.services {
 		n.engine.AddApp(s.url)
 	}
-	n.handler = httpapi.New(httpapi.Options{Engine: n.engine, Reader: n.disk, Keys: w.keys})
+	n.handler = httpapi.New(httpapi.Options{Engine: n.engine, Reader: n.disk, Keys: w.keys, Schemas: &schemas})
 	var ctx context.Context
 	ctx, n.stop = context.WithCancel(context.Background())
 	w.trace.add(n.name, "starts", "")

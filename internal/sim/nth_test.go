@@ -58,6 +58,31 @@ func waits() *plan {
 	}
 }
 
+// closings is a run that begins again once, notes what it did, and fails: it is undone, and its handler starts a child.
+func closings() *plan {
+	child := &workflowPlan{app: "appA", name: "child", retries: 2, lease: 5 * time.Second, versions: [][]*stepPlan{{
+		{name: "only", retries: -1, takes: time.Millisecond, heeds: true},
+	}}}
+	parent := &workflowPlan{
+		app: "appA", name: "parent", retries: 2, lease: 5 * time.Second, restarts: 1,
+		versions: [][]*stepPlan{{
+			{name: "charge", retries: -1, takes: time.Millisecond, heeds: true},
+			{name: "give back", kind: workflow.KindUndo, takes: 2 * time.Millisecond, heeds: true, fatal: true},
+			{name: "take back", kind: workflow.KindUndo, takes: 2 * time.Millisecond, heeds: true, fatal: true},
+			{name: "fails", throws: 1, fails: 1, takes: time.Millisecond, heeds: true, fatal: true},
+		}},
+		onFailure: []*stepPlan{{name: "tell", retries: -1, takes: time.Millisecond, heeds: true, sends: 1, runs: child, fatal: true}},
+	}
+	return &plan{
+		apps: 1, concurrency: 100, lease: 5 * time.Second, jitter: 0.5, workflows: []*workflowPlan{parent, child},
+		clients: [][]operation{{
+			{after: time.Millisecond, kind: opStart, workflow: parent, key: "once"},
+			{after: time.Millisecond, kind: opStart, workflow: parent, key: "once"},
+			{after: time.Millisecond, kind: opWait, wait: 20 * time.Second},
+		}},
+	}
+}
+
 func playScenario(t *testing.T, p *plan, f *failure) (r Result) {
 	t.Helper()
 	cryptotest.SetGlobalRandom(t, 7)
@@ -73,20 +98,22 @@ func TestEveryCallFailsOnceAndTheOutcomeIsExact(t *testing.T) {
 		name     string
 		scenario func() *plan
 		steps    string // of the parent
+		status   workflow.Status
 	}{
-		{"bodies", scenario, "first, throws once, sends"},
-		{"waits", waits, "claims=true, sleeps, invokes, waits=event, last"},
+		{"bodies", scenario, "first, throws once, sends", workflow.Completed},
+		{"waits", waits, "claims=true, sleeps, invokes, waits=event, last", workflow.Completed},
+		{"closings", closings, "charge, give back, take back, fails!, take back, give back, onFailure: tell", workflow.Failed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			calm := playScenario(t, c.scenario(), &failure{})
-			exact(t, calm, c.steps, "nothing fails", 0)
+			exact(t, calm, c.steps, c.status, "nothing fails", 0)
 			played := 0
 			for _, f := range failuresOf(calm) {
 				name := fmt.Sprintf("%s %d: %s%s", f.what, f.nth, fateNames[f.fate], diskFates[f.disk])
 				r := playScenario(t, c.scenario(), &f)
-				exact(t, r, c.steps, name, 1)
+				exact(t, r, c.steps, c.status, name, 1)
 				if played++; t.Failed() {
-					t.Fatalf("%s\n%s", name, r.Trace)
+					t.Fatalf("%s\n%s", name, r.Trace())
 				}
 			}
 			t.Logf("%d failures", played)
@@ -115,9 +142,9 @@ func failuresOf(r Result) (list []failure) {
 	return list
 }
 
-// exact checks that the parent and its child have completed with the results of their steps, and that no body ran more often than one
-// cut allows.
-func exact(t *testing.T, r Result, parent, name string, more int) {
+// exact checks that the parent and its child have ended with the results of their steps, and that no body ran more often than one cut
+// allows.
+func exact(t *testing.T, r Result, parent string, status workflow.Status, name string, more int) {
 	t.Helper()
 	for _, v := range r.Violations {
 		t.Errorf("%s: %s", name, v)
@@ -128,13 +155,15 @@ func exact(t *testing.T, r Result, parent, name string, more int) {
 	runs := map[string]int{}
 	for id, run := range w.runs {
 		runs[run.Workflow]++
-		if run.Status != workflow.Completed {
+		if ended := map[string]workflow.Status{"parent": status, "child": workflow.Completed}[run.Workflow]; run.Status != ended {
 			t.Errorf("%s: run %s of %s is %s", name, id, run.Workflow, run.Status)
 		}
 		var steps []string
 		for _, e := range run.entries {
 			text := e.saved.Name
 			switch {
+			case e.saved.Status != workflow.StepCompleted && e.saved.Name == "fails":
+				text += "!"
 			case e.saved.Status != workflow.StepCompleted:
 				text += "!" + string(e.saved.Error)
 			case e.saved.Kind == workflow.KindClaim:

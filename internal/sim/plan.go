@@ -26,7 +26,14 @@ type workflowPlan struct {
 	retries        int
 	lease, timeout time.Duration
 	cancelOn       string // an event that cancels its runs
-	versions       [][]*stepPlan
+
+	// Of endings; see ending.go.
+	onFailure, onCancel []*stepPlan // of handlers; nil: it has none
+	restarts            int         // so often it begins again
+	once                bool        // one run alone does its work
+	logs                bool        // its code writes lines
+	straysInClosing     bool        // its code throws when a closing plays it
+	versions            [][]*stepPlan
 }
 
 func (f *workflowPlan) stepsOf(version int) []*stepPlan {
@@ -38,6 +45,7 @@ type stepPlan struct {
 	name       string
 	takes      time.Duration
 	throws     int           // its first attempts
+	fails      int           // from which chapter on it throws; zero: in all
 	retries    int           // -1: the workflow's
 	retryAfter time.Duration // 0: the server's pause
 	timeout    time.Duration
@@ -63,6 +71,7 @@ type stepPlan struct {
 	key         string
 	untilFailed bool
 	branches    [][]*stepPlan
+	gap         time.Duration // between making a callback and waiting for it
 }
 
 // operation is what a client does, some time after the one before.
@@ -75,7 +84,9 @@ type operation struct {
 	target   int    // which of the runs that it knows
 	wait     time.Duration
 	delay    time.Duration // of a start
-	tag      string        // of an event
+	tag      string        // of an event; of a replay from a step, where it has a payload of its own
+	force    bool          // of a cancellation
+	from     int           // of a replay: which of the workflow's steps it begins at, from 1; zero: it is whole
 }
 
 // faultPlan is a fault at a time.
@@ -106,8 +117,8 @@ const (
 
 var plannedFaults = []string{nodeCrashes, nodePauses, nodeTaken, nodeStops, nodesClock, appCrashes, appStops, appDeploys, appPauses, appParted, storeIsFull}
 
-// newPlan draws a plan. A plain one has only steps with bodies.
-func newPlan(c chance, plain bool) *plan {
+// newPlan draws a plan of a form.
+func newPlan(c chance, form Form) *plan {
 	d := c.dice("plan", 0)
 	p := &plan{
 		apps: 1 + d.pick(6, 4), concurrency: []int{1, 2, 5, 100}[d.pick(1, 1, 2, 3)], lease: drawLease(d), jitter: []float64{0, 0.5, 0.999}[d.below(3)],
@@ -119,16 +130,22 @@ func newPlan(c chance, plain bool) *plan {
 	}
 	for i, f := range p.workflows {
 		p.addSends(c.dice("sends", i), i, f)
-		if !plain {
+		if form != FormPlain {
 			p.addWaits(c.dice("waits", i), i, f)
+		}
+		if form == FormWhole {
+			p.addEndings(c.dice("endings", i), i, f)
 		}
 		f.deploy(c.dice("deploys", i))
 	}
 	span := time.Duration(0)
 	for i := range 1 + d.below(2) {
 		operations := p.newOperations(c.dice("client", i), 5+d.below(8))
-		if !plain {
+		if form != FormPlain {
 			vary(c.dice("varied client", i), operations)
+		}
+		if form == FormWhole {
+			varyEnds(c.dice("ending client", i), operations)
 		}
 		p.clients = append(p.clients, operations)
 		sum := time.Duration(0)

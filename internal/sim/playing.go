@@ -12,13 +12,27 @@ import (
 	"github.com/nelkap/nelkap/internal/workflow"
 )
 
-// stepID is a step of a run.
+// stepID is a step of a run, in one of its chapters (S1).
 type stepID struct {
-	run string
+	run     string
+	restart int
 	workflow.StepID
 }
 
-func (s stepID) String() string { return fmt.Sprintf("%s/%s/%d", s.run, s.Name, s.Number) }
+func (s stepID) String() string {
+	if s.restart > 0 {
+		return fmt.Sprintf("%s@%d/%s/%d", s.run, s.restart, s.Name, s.Number)
+	}
+	return fmt.Sprintf("%s/%s/%d", s.run, s.Name, s.Number)
+}
+
+// result is what the step's nth body returns.
+func (s stepID) result(nth int) string {
+	if s.restart > 0 {
+		return fmt.Sprintf("%s@%d#%d", s.Name, s.restart, nth)
+	}
+	return fmt.Sprintf("%s#%d", s.Name, nth)
+}
 
 // playing is one playing of a call, as its code sees it.
 type playing struct {
@@ -26,6 +40,11 @@ type playing struct {
 	process *process
 	call    string
 	run     string
+	restart int              // the chapter
+	closing *workflow.Ending // nil unless the call is of a closing
+	prefix  string           // of the names of a handler's steps; empty: it plays the function
+	writes  bool             // its code writes lines
+	strays  bool             // it throws also in a closing
 
 	// witness.mu guards what follows.
 	names map[string]int // how often the code asked for each
@@ -34,13 +53,16 @@ type playing struct {
 	saw   []stepID       // what the code was shown, in order
 	seen  int64          // the highest entry that the code was shown
 	ended bool
+	// undoing is how many bodies of undos run.
+	undoing int
 }
 
 // played is told that code begins to play a call.
-func (t *witness) played(p *process, call, run string) *playing {
+func (t *witness) played(p *process, in payload, run string) *playing {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	pl := &playing{witness: t, process: p, call: call, run: run, names: map[string]int{}, ran: map[stepID]int{}, clear: map[stepID]int{}}
+	call := in.Call
+	pl := t.newPlaying(p, call, run)
 	c := t.calls[call]
 	switch {
 	case c == nil:
@@ -51,6 +73,7 @@ func (t *witness) played(p *process, call, run string) *playing {
 	}
 	c.playings++
 	r := t.runs[run]
+	t.checkChapter(r, c, in)
 	if last := r.playing; last != nil && !last.ended && !last.process.isDead() {
 		t.world.report.reached(twoPlayings)
 	}
@@ -59,32 +82,41 @@ func (t *witness) played(p *process, call, run string) *playing {
 	return pl
 }
 
-// asks is told that the code asks for a step of that name.
-func (p *playing) asks(name string) stepID {
+func (t *witness) newPlaying(p *process, call, run string) *playing {
+	pl := &playing{witness: t, process: p, call: call, run: run, names: map[string]int{}, ran: map[stepID]int{}, clear: map[stepID]int{}}
+	if c := t.calls[call]; c != nil {
+		pl.restart, pl.closing = c.restart, c.closing
+	}
+	if f := t.workflows[t.runs[run].Workflow]; f != nil {
+		pl.writes, pl.strays = f.logs, f.straysInClosing
+	}
+	return pl
+}
+
+// asks is told that the code asks for a step of that name, which takes so many counts of it.
+func (p *playing) asks(name string, counts int) stepID {
 	p.witness.mu.Lock()
 	defer p.witness.mu.Unlock()
-	p.names[name]++
-	id := p.id(name)
+	name = p.prefix + name
+	id := stepID{p.run, p.restart, workflow.StepID{Name: name, Number: p.names[name] + 1}}
+	p.names[name] += counts
 	if _, known := p.witness.askedAt[id]; !known {
 		p.witness.askedAt[id] = time.Now()
 	}
 	return id
 }
 
-// id is the step that the code asked for last under that name. witness.mu is held.
-func (p *playing) id(name string) stepID {
-	return stepID{p.run, workflow.StepID{Name: name, Number: p.names[name]}}
-}
-
 // begins is told that a step's body begins.
-func (p *playing) begins(s *stepPlan, attempt int) stepID {
+func (p *playing) begins(s *stepPlan, id stepID, attempt int) {
 	t := p.witness
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	id := p.id(s.name)
 	run, call := t.runs[p.run], t.calls[p.call]
+	if p.closing != nil && p.prefix == "" && s.kind != workflow.KindUndo {
+		t.broken("Z1", "%s begins in call %s, which is of a closing", id, p.call)
+	}
 	t.world.trace.add(p.process.name, "body begins", fmt.Sprintf("%s attempt %d", id, attempt))
-	if e := run.entry(id.StepID); e != nil && call != nil && e.savedIn < call.begunIn {
+	if e := run.entryIn(id.restart, id.StepID); e != nil && call != nil && e.savedIn < call.begunIn {
 		t.broken("W1", "%s was saved as entry %d before call %s began, and its body runs again in it", id, e.saved.Entry, p.call)
 	}
 	if slices.Contains(p.saw, id) {
@@ -101,11 +133,13 @@ func (p *playing) begins(s *stepPlan, attempt int) stepID {
 	t.bodies[id]++
 	if t.attempts[retryOf{id, attempt}]++; t.attempts[retryOf{id, attempt}] == 2 {
 		t.world.report.reached(bodyRanTwice)
+		if s.kind == workflow.KindUndo {
+			t.world.report.reached(undoneAgain)
+		}
 		if t.calm {
 			t.broken("C1", "%s: attempt %d ran again, and nothing had gone wrong", id, attempt)
 		}
 	}
-	return id
 }
 
 // checkAgain: a step at most once begins once (S5), one with a check begins again only after its check has found nothing (S4), and
@@ -125,13 +159,12 @@ func (p *playing) checkAgain(s *stepPlan, id stepID, attempt int) {
 }
 
 // checks is told that a step's check looks, and tells what a body has left.
-func (p *playing) checks(s *stepPlan, attempt int) (found string, ok bool) {
+func (p *playing) checks(id stepID, attempt int) (found string, ok bool) {
 	t := p.witness
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	id := p.id(s.name)
 	if found, ok = t.left[id]; !ok {
-		found, ok = t.left[stepID{t.runs[p.run].ReplayOf, id.StepID}]
+		found, ok = t.left[stepID{t.runs[p.run].ReplayOf, id.restart, id.StepID}]
 	}
 	t.world.trace.add(p.process.name, "check looks", fmt.Sprintf("%s attempt %d: %t", id, attempt, ok))
 	if ok {
@@ -147,14 +180,14 @@ func (p *playing) checks(s *stepPlan, attempt int) (found string, ok bool) {
 func (p *playing) leaves(id stepID) {
 	p.witness.mu.Lock()
 	defer p.witness.mu.Unlock()
-	p.witness.left[id] = fmt.Sprintf("%s#%d", id.Name, p.witness.bodies[id])
+	p.witness.left[id] = id.result(p.witness.bodies[id])
 }
 
 // result is what a body returns: another text each time, so that a result that changed is noticed.
 func (p *playing) result(id stepID) string {
 	p.witness.mu.Lock()
 	defer p.witness.mu.Unlock()
-	return fmt.Sprintf("%s#%d", id.Name, p.witness.bodies[id])
+	return id.result(p.witness.bodies[id])
 }
 
 // sent is told that a send of a step was acknowledged.
@@ -167,18 +200,17 @@ func (p *playing) sent(id stepID, from string) {
 }
 
 // shown is told what a step gave to the code: what is saved of it, and nothing else (H1).
-func (p *playing) shown(s *stepPlan, result string, err error) {
+func (p *playing) shown(s *stepPlan, id stepID, result string, err error) {
 	t := p.witness
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	id := p.id(s.name)
 	t.world.trace.add(p.process.name, "code is shown", fmt.Sprintf("%s %q %v", id, result, err))
 	if errors.Is(err, nelkap.ErrCallOver) || errors.Is(err, nelkap.ErrSuperseded) {
 		t.broken("W10", "%s: the code of call %s was shown the end of its call: %v", id, p.call, err)
 		return
 	}
 	run := t.runs[p.run]
-	e := run.entry(id.StepID)
+	e := run.entryIn(id.restart, id.StepID)
 	var failed *nelkap.StepError
 	switch {
 	case e == nil:
@@ -191,13 +223,16 @@ func (p *playing) shown(s *stepPlan, result string, err error) {
 	case err != nil && (e.saved.Status != workflow.StepFailed || !errors.As(err, &failed)):
 		t.broken("W1", "%s: the code of call %s was shown the error %v, and saved is %s %s", id, p.call, err, e.saved.Status, e.saved.Output)
 	}
+	if p.closing != nil && p.prefix == "" && e.saved.Entry > p.closing.Entries {
+		t.broken("Z1", "%s: the code of call %s was shown entry %d, and the closing began after entry %d", id, p.call, e.saved.Entry, p.closing.Entries)
+	}
 	// Code of another version may ask in another order.
 	if e.saved.Entry <= p.seen && run.sameCode(p.process.version) {
 		t.broken("W9", "%s: the code of call %s was shown entry %d after entry %d", id, p.call, e.saved.Entry, p.seen)
 	}
 	// Where no clock stepped, time can also be measured from here: it counts from the registration, which comes later (W4).
 	timedOut := s.kind == workflow.KindSleep || s.kind == workflow.KindEvent && result == noEvent
-	if took := time.Since(t.askedAt[id]); err == nil && timedOut && took < s.lasts && t.world.steady() {
+	if took := time.Since(t.askedAt[id]); err == nil && timedOut && took < s.lasts && t.world.steady() && e.saved.Entry > run.kept {
 		t.broken("W4", "%s: the code was shown %q %v after it asked, and it asked for %v", id, result, took, s.lasts)
 	}
 	if c := t.calls[p.call]; c != nil && e.savedIn > c.begunIn && e.saved.Kind != workflow.KindRun && e.saved.Kind != workflow.KindClaim {

@@ -60,6 +60,33 @@ const (
 	checkFound           = "a check found what the body had left"
 	checkFoundNothing    = "a check found nothing, and the body ran again"
 	begunLater           = "a run began later, as it was asked for"
+
+	undoneAgain         = "an undo was cut off, and its body ran again in another call"
+	undoneAfterTimeout  = "an undo was done after a timeout"
+	undoneAfterCancel   = "an undo was done after a cancellation"
+	undoneOfReplay      = "a replay undid what it had kept from its original"
+	undoFailed          = "an undo failed for good"
+	undoMissing         = "an undo was missing in the code"
+	handlerSaved        = "a step of a handler was saved"
+	handlerAgain        = "a handler was called again"
+	cancelledInClosing  = "a cancellation came in a closing"
+	closingAdopted      = "a closing was adopted by another node"
+	closingDone         = "a closing did all that it was for"
+	closingForced       = "force ended a closing"
+	closingGivenUp      = "a closing was given up"
+	childOfClosing      = "a child was cancelled by its parent's closing"
+	begunAgain          = "a run began again"
+	begunAgainByAPI     = "a restart's answer was lost, and delivered through the API"
+	orphansName         = "a child was started under the name of an orphan"
+	usedBeforeRestart   = "an event that was used before a restart was not given again"
+	savedInPastChapter  = "a save of a chapter that was closed was refused"
+	postedBefore        = "a callback was posted to before the code waited for it"
+	postedWhile         = "a callback was posted to while the code waited for it"
+	postedTwice         = "a second post to a callback was refused"
+	skippedOnce         = "a run was skipped, since another does its work"
+	replayedFromStep    = "a replay kept the steps before the one that it began at"
+	replayedLastChapter = "a replay from a step began in the last chapter of its original"
+	lineWritten         = "a line was written to a run's log"
 )
 
 // newsOf is what comes up where a call hears of an entry of a kind that was made while it was current.
@@ -73,7 +100,9 @@ var Situations = []string{
 	eventAnswered, sendRepeated, adopted, leaseMoved, batchInterleaved, manyInOneCommit, codeFailed, bodyRanTwice, twoPlayings,
 	eventLookedBack, noEventCame, eventAsNews, sleepAsNews, childAsNews, waitStood, childFoundCall, childTookTooLong, parentCancelledChild,
 	orphanCancelled, eventCancelled, claimRefused, claimOfFailed, claimOfTime, claimOfReplay, onceInterrupted, checkFound, checkFoundNothing,
-	begunLater,
+	begunLater, undoneAgain, undoneAfterTimeout, undoneAfterCancel, undoneOfReplay, undoFailed, undoMissing, handlerSaved, handlerAgain,
+	cancelledInClosing, closingAdopted, closingDone, closingForced, closingGivenUp, childOfClosing, begunAgain, begunAgainByAPI, orphansName,
+	usedBeforeRestart, savedInPastChapter, postedBefore, postedWhile, postedTwice, skippedOnce, replayedFromStep, replayedLastChapter, lineWritten,
 }
 
 // Report says what simulations did. Its numbers are sums, so that reports can be added.

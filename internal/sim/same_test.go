@@ -16,8 +16,8 @@ func TestASeedGivesTheSameTraceByteForByte(t *testing.T) {
 	short(t)
 	const seeds = 100
 	for seed := uint64(1); seed <= seeds; seed++ {
-		one := play(t, seed, "memory", sim.NewReport()).Trace
-		two := play(t, seed, "memory", sim.NewReport()).Trace
+		one := play(t, seed, "memory", sim.NewReport()).Trace()
+		two := play(t, seed, "memory", sim.NewReport()).Trace()
 		if one == two {
 			continue
 		}

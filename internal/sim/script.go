@@ -9,6 +9,8 @@ import (
 
 	nelkap "github.com/nelkap/nelkap/sdk/go"
 	"github.com/nelkap/nelkap/sdk/go/step"
+
+	"github.com/nelkap/nelkap/internal/workflow"
 )
 
 // payload is the payload of every run and event here. Call is written into it on the way to the app.
@@ -16,10 +18,15 @@ type payload struct {
 	Call string `json:"call,omitempty"`
 	From string `json:"from,omitempty"` // the step that sent it, and its place there
 	Tag  string `json:"tag,omitempty"`  // of an event: what waits choose by
+	// Chapter counts how often the run began again.
+	Chapter int `json:"chapter,omitempty"`
 }
 
 // errThrown is what scripted code throws.
 var errThrown = errors.New("thrown by the script")
+
+// noted is what the code makes of an undo that is saved.
+const noted = "noted"
 
 // errDead ends code whose process has died, once the simulation is over.
 var errDead = errors.New("the process is dead")
@@ -27,20 +34,26 @@ var errDead = errors.New("the process is dead")
 // play is the code of a workflow.
 func (p *process) play(ctx context.Context, f *workflowPlan, in payload) (string, error) {
 	info, _ := nelkap.CurrentRun(ctx)
-	playing := p.world.witness.played(p, in.Call, info.ID)
-	defer func() {
-		playing.ends()
-		if r := recover(); r != nil {
-			p.world.violation("W10", "run %s: the code of call %s was shown a panic: %v", info.ID, in.Call, r)
-		}
-	}()
+	playing := p.world.witness.played(p, in, info.ID)
+	defer p.ends(playing, in)
 	results, err := p.steps(ctx, playing, info, f.stepsOf(p.version))
 	if err != nil {
 		return "", err
 	}
+	if next := playing.restarts(f, in); next != nil {
+		return "", step.Restart(ctx, *next)
+	}
 	output := strings.Join(results, " ")
 	playing.returns(output)
 	return output, nil
+}
+
+// ends is deferred by code: that its call ends is no panic for it.
+func (p *process) ends(playing *playing, in payload) {
+	playing.ends()
+	if r := recover(); r != nil {
+		p.world.violation("W10", "run %s: the code of call %s was shown a panic: %v", playing.run, in.Call, r)
+	}
 }
 
 // steps plays steps one after the other, each after the code before it.
@@ -50,7 +63,10 @@ func (p *process) steps(ctx context.Context, playing *playing, info nelkap.RunIn
 		if !p.pass(s.codeTakes + dice.between(1, 20_000)) {
 			return nil, errDead
 		}
-		if s.codeThrows >= info.Attempt {
+		if playing.writes {
+			nelkap.Log(ctx).Info(fmt.Sprintf("before %s %d", s.name, i))
+		}
+		if s.codeThrows >= info.Attempt && playing.mayThrow() {
 			return nil, p.thrown(s)
 		}
 		var result string
@@ -83,22 +99,28 @@ func (p *process) thrown(s *stepPlan) error {
 
 // step runs one step, and tells the witness what the code was shown.
 func (p *process) step(ctx context.Context, playing *playing, s *stepPlan, d *dice) (string, error) {
-	id := playing.asks(s.name)
+	switch s.kind {
+	case workflow.KindUndo:
+		return noted, p.undo(ctx, playing, s)
+	case workflow.KindCallback:
+		return p.callback(ctx, playing, s)
+	}
+	id := playing.asks(s.name, 1)
 	var result string
 	var err error
 	if s.kind == "" {
-		result, err = p.run(ctx, playing, s, d)
+		result, err = p.run(ctx, playing, s, id, d)
 	} else {
 		result, err = p.ask(ctx, s, id)
 	}
 	if !p.isDead() {
-		playing.shown(s, result, err)
+		playing.shown(s, id, result, err)
 	}
 	return result, err
 }
 
 // run runs a step with a body.
-func (p *process) run(ctx context.Context, playing *playing, s *stepPlan, d *dice) (string, error) {
+func (p *process) run(ctx context.Context, playing *playing, s *stepPlan, id stepID, d *dice) (string, error) {
 	var options []step.Option
 	if s.retries >= 0 {
 		options = append(options, step.Retries(s.retries))
@@ -109,17 +131,18 @@ func (p *process) run(ctx context.Context, playing *playing, s *stepPlan, d *dic
 	if s.once {
 		options = append(options, step.AtMostOnce())
 	}
-	body := func(ctx context.Context) (string, error) { return p.body(ctx, playing, s) }
+	body := func(ctx context.Context) (string, error) { return p.body(ctx, playing, s, id) }
 	if s.checked {
-		check := func(ctx context.Context) (string, bool, error) { return p.check(ctx, playing, s) }
+		check := func(ctx context.Context) (string, bool, error) { return p.check(ctx, playing, s, id) }
 		return step.RunWithCheck(ctx, s.name, check, body, options...)
 	}
 	return step.Run(ctx, s.name, body, options...)
 }
 
 // body is a step's body: it works for a while, sends, and returns or throws.
-func (p *process) body(ctx context.Context, playing *playing, s *stepPlan) (string, error) {
-	id := playing.begins(s, step.Attempt(ctx))
+func (p *process) body(ctx context.Context, playing *playing, s *stepPlan, id stepID) (string, error) {
+	playing.begins(s, id, step.Attempt(ctx))
+	playing.keyed(id, step.IdempotencyKey(ctx))
 	_, dice := p.world.name(p.name + " body " + id.String())
 	takes := s.takes
 	if ends, ok := p.world.paced[id]; ok {
@@ -138,7 +161,7 @@ func (p *process) body(ctx context.Context, playing *playing, s *stepPlan) (stri
 	if s.checked && (s.leaves || step.Attempt(ctx) > s.throws) {
 		playing.leaves(id)
 	}
-	if step.Attempt(ctx) <= s.throws {
+	if step.Attempt(ctx) <= s.throws && id.restart >= s.fails {
 		err := errThrown
 		if s.retryAfter > 0 {
 			err = nelkap.RetryAfter(err, s.retryAfter)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,7 +26,7 @@ var (
 	seedsFlag = flag.Int("seeds", 0, "the long form: play so many seeds, on all cores")
 	fromFlag  = flag.Uint64("from", 1, "the first seed of the long form")
 	storeFlag = flag.String("store", "memory", "what the long form runs on: memory or sqlite")
-	plainFlag = flag.Bool("plain", false, "with -seed or -seeds: only steps with bodies, as seeds meant before there were waits")
+	formFlag  = flag.String("form", string(sim.FormWhole), "with -seed or -seeds: what the seeds are seeds of: plain, waits or whole")
 	partFlag  = flag.String("part", "", "for the long form's own processes: where the report goes")
 )
 
@@ -53,13 +54,13 @@ var warm sync.Once
 // play plays a seed.
 func play(t *testing.T, seed uint64, kind string, report *sim.Report) sim.Result {
 	t.Helper()
-	return playAs(t, seed, kind, report, *plainFlag)
+	return playAs(t, seed, kind, report, sim.Form(*formFlag))
 }
 
-func playAs(t *testing.T, seed uint64, kind string, report *sim.Report, plain bool) sim.Result {
+func playAs(t *testing.T, seed uint64, kind string, report *sim.Report, form sim.Form) sim.Result {
 	t.Helper()
 	warm.Do(func() { playOnce(t, 1, "memory", sim.NewReport(), sim.Options{}, nil) })
-	return playOnce(t, seed, kind, report, sim.Options{Plain: plain}, nil)
+	return playOnce(t, seed, kind, report, sim.Options{Form: form}, nil)
 }
 
 // playOnce plays a seed; then, where it is given, is called in its world.
@@ -97,16 +98,16 @@ func check(t *testing.T, seed uint64, r sim.Result) {
 	if len(r.Violations) == 0 {
 		return
 	}
-	before, _, _ := strings.Cut(r.Trace, "VIOLATION")
+	before, _, _ := strings.Cut(r.Trace(), "VIOLATION")
 	lines := strings.Split(before, "\n")
-	t.Errorf("seed %d: %s\n%s\nPlay it with: go test ./internal/sim -seed %d -v", seed, strings.Join(r.Violations, "\n"),
-		strings.Join(lines[max(0, len(lines)-traceMax):], "\n"), seed)
+	t.Errorf("seed %d: %s\n%s\nPlay it with: go test ./internal/sim -seed %d -form %s -v", seed, strings.Join(r.Violations, "\n"),
+		strings.Join(lines[max(0, len(lines)-traceMax):], "\n"), seed, *formFlag)
 }
 
 // keptSeed is a seed that has found a fault, and what it is a seed of.
 type keptSeed struct {
-	seed  uint64
-	plain bool
+	seed uint64
+	form sim.Form
 }
 
 // keptSeeds are those of seeds.txt.
@@ -123,10 +124,10 @@ func keptSeeds(t *testing.T) (seeds []keptSeed) {
 			continue
 		}
 		seed, err := strconv.ParseUint(words[0], 10, 64)
-		if err != nil || len(words) < 2 || words[1] != "plain" && words[1] != "waits" {
-			t.Fatalf("seeds.txt: %q is not a seed, its form (plain or waits) and what it has found: %v", lines.Text(), err)
+		if err != nil || len(words) < 2 || !slices.Contains([]sim.Form{sim.FormPlain, sim.FormWaits, sim.FormWhole}, sim.Form(words[1])) {
+			t.Fatalf("seeds.txt: %q is not a seed, its form (plain, waits or whole) and what it has found: %v", lines.Text(), err)
 		}
-		seeds = append(seeds, keptSeed{seed, words[1] == "plain"})
+		seeds = append(seeds, keptSeed{seed, sim.Form(words[1])})
 	}
 	return seeds
 }
@@ -137,13 +138,13 @@ func TestOneSeed(t *testing.T) {
 	}
 	r := play(t, *seedFlag, *storeFlag, sim.NewReport())
 	check(t, *seedFlag, r)
-	t.Log("\n" + r.Trace)
+	t.Log("\n" + r.Trace())
 }
 
 func TestKeptSeedsStayMended(t *testing.T) {
 	short(t)
 	for _, kept := range keptSeeds(t) {
-		check(t, kept.seed, playAs(t, kept.seed, "memory", sim.NewReport(), kept.plain))
+		check(t, kept.seed, playAs(t, kept.seed, "memory", sim.NewReport(), kept.form))
 	}
 }
 

@@ -21,18 +21,36 @@ type trace struct {
 type traceLine struct {
 	at                time.Duration
 	actor, what, more string
+	// change is told in the place of more, where the trace is read: most are not.
+	change store.Change
+	result store.Result
 }
 
 func (t *trace) add(actor, what, more string) {
+	t.line(traceLine{actor: actor, what: what, more: more})
+}
+
+// committed adds a change. It is kept as it is: nobody writes to one that was committed.
+func (t *trace) committed(actor, what string, change store.Change, result store.Result) {
+	t.line(traceLine{actor: actor, what: what, change: change, result: result})
+}
+
+func (t *trace) line(l traceLine) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.lines = append(t.lines, traceLine{time.Since(t.start), actor, what, more})
+	l.at = time.Since(t.start)
+	t.lines = append(t.lines, l)
 }
 
 // String is the trace, a line for each thing that happened. What happens at one instant has no order.
 func (t *trace) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	for i := range t.lines {
+		if l := &t.lines[i]; l.change != nil {
+			l.more, l.change = describe(l.change, l.result), nil
+		}
+	}
 	slices.SortStableFunc(t.lines, func(a, b traceLine) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.actor, b.actor), cmp.Compare(a.what, b.what), cmp.Compare(a.more, b.more))
 	})
@@ -111,13 +129,19 @@ func describeWaits(op store.UpdateRun) (text string) {
 	if op.Run.Ending != nil {
 		text += " ending: " + op.Run.Ending.Reason
 	}
+	if op.Run.Closing() {
+		text += fmt.Sprintf(", closing after entry %d", op.Run.Ending.Entries)
+	}
+	if op.Chapter != nil {
+		text += fmt.Sprintf(" begins again, restart %d, with %s", op.Run.Restart, op.Chapter.Payload)
+	}
 	return text
 }
 
 func describeWait(op store.Op) string {
 	switch op := op.(type) {
 	case store.CloseWait:
-		return fmt.Sprintf("forget %s %s/%d", op.RunID, op.Name, op.Number)
+		return fmt.Sprintf("forget %s child %s", op.RunID, op.Child)
 	case store.UseEvent:
 		return fmt.Sprintf("%s uses event %d", op.RunID, op.Position)
 	case store.LookedBack:

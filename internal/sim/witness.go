@@ -33,16 +33,22 @@ type witness struct {
 	lenient  bool // sends are answered by nobody who stores them
 	calm     bool // nothing goes wrong in this world
 
-	steps     map[string]*stepPlan // by workflow and name
-	stored    []storedEvent        // by position, from 1
-	opened    int64                // waits
-	stands    []string             // runs of which a wait was registered again by the change that is looked at
-	listening map[string][]*record // runs that an event cancels
-	claims    map[claimID]*claimed
-	how       string               // a claim was freed last
-	starts    map[retryOf]string   // the call that recorded the start of an attempt
-	left      map[stepID]string    // what bodies have left for checks
-	askedAt   map[stepID]time.Time // when code first asked for each step
+	steps       map[string]*stepPlan // by workflow and name
+	stored      []storedEvent        // by position, from 1
+	opened      int64                // waits
+	stands      []string             // runs of which a wait was registered again by the change that is looked at
+	listening   map[string][]*record // runs that an event cancels
+	claims      map[claimID]*claimed
+	how         string               // a claim was freed last
+	starts      map[retryOf]string   // the call that recorded the start of an attempt
+	left        map[stepID]string    // what bodies have left for checks
+	askedAt     map[stepID]time.Time // when code first asked for each step
+	workflows   map[string]*workflowPlan
+	callbacks   map[string]*callbackRecord // by the hash of their tokens
+	identities  map[string]identity        // of idempotency keys
+	idempotency map[identity]string
+	// registered are the waits that were ever opened.
+	registered map[stepID]bool
 }
 
 // record is a run as its last commit left it.
@@ -56,7 +62,13 @@ type record struct {
 	lastCall string    // that it had when it ended
 	begunAt  time.Time // its current call
 	endedAt  time.Time // as time goes here, whatever the node's clock said
+	// handlerCalls is how often a handler of it began.
+	handlerCalls int
+	oneCode      bool // one version of the code alone has played it
+	codeOf       int  // the last that has, from 1
 	waiting
+	closed
+	chapters
 }
 
 type entry struct {
@@ -67,12 +79,17 @@ type entry struct {
 // callRecord is a call that has begun.
 type callRecord struct {
 	run      string
-	begunIn  int // the commit
+	restart  int              // its chapter
+	closing  *workflow.Ending // nil unless it is a call of a closing
+	begunIn  int              // the commit
 	begunBy  *node
 	restored time.Time // when it was last current again, in the place of one that was void
 	message  []byte    // as it was sent; nil: it was not
 	ended    bool      // its app has said how it ended
 	playings int
+	handlers int      // how often the handler began in it
+	handled  bool     // the handler has returned
+	restarts *payload // that its code begins the run again with
 	outputs  []string // that its code returned
 }
 
@@ -91,12 +108,20 @@ type retryOf struct {
 
 func newWitness(w *world, model store.Store) *witness {
 	t := &witness{
-		steps: map[string]*stepPlan{}, listening: map[string][]*record{}, claims: map[claimID]*claimed{}, starts: map[retryOf]string{}, left: map[stepID]string{}, askedAt: map[stepID]time.Time{},
+		steps: map[string]*stepPlan{}, listening: map[string][]*record{}, claims: map[claimID]*claimed{}, starts: map[retryOf]string{}, left: map[stepID]string{}, askedAt: map[stepID]time.Time{}, registered: map[stepID]bool{},
+		workflows: map[string]*workflowPlan{}, callbacks: map[string]*callbackRecord{}, identities: map[string]identity{}, idempotency: map[identity]string{},
 		world: w, model: model, runs: map[string]*record{}, calls: map[string]*callRecord{}, events: map[eventID]*eventRecord{}, keys: map[runKey]string{},
 		children: map[string]int{}, bodies: map[stepID]int{}, retries: map[retryOf]time.Time{}, attempts: map[retryOf]int{},
 	}
 	for _, f := range w.plan.workflows {
+		t.workflows[f.name] = f
 		f.each(func(s *stepPlan) { t.steps[f.name+"/"+s.name] = s })
+		for _, s := range f.onFailure {
+			t.steps[f.name+"/"+onFailurePrefix+s.name] = s
+		}
+		for _, s := range f.onCancel {
+			t.steps[f.name+"/"+onCancelPrefix+s.name] = s
+		}
 	}
 	return t
 }
@@ -109,14 +134,19 @@ func (e *entry) output() []byte {
 	return e.saved.Output
 }
 
-func (r *record) entry(id workflow.StepID) *entry {
-	for i := range r.entries {
-		if r.entries[i].saved.StepID == id {
-			return &r.entries[i]
+func (r *record) entry(id workflow.StepID) *entry { return find(r.entries, id) }
+
+func find(entries []entry, id workflow.StepID) *entry {
+	for i := range entries {
+		if entries[i].saved.StepID == id {
+			return &entries[i]
 		}
 	}
 	return nil
 }
+
+// step is a step of the run's chapter.
+func (r *record) step(id workflow.StepID) stepID { return stepID{r.ID, r.Restart, id} }
 
 // sameCode tells whether no other version than this has played the run.
 func (r *record) sameCode(version int) bool {
@@ -149,7 +179,7 @@ func (t *witness) commit(n *node, id string, changes []store.Change) ([]store.Re
 			return nil, err
 		}
 		results = append(results, got[0])
-		t.world.trace.add(n.name, id, describe(changes[i], got[0]))
+		t.world.trace.committed(n.name, id, changes[i], got[0])
 		if got[0].Err == nil {
 			t.change(n, changes[i], got[0], touched)
 		} else {
@@ -250,6 +280,7 @@ func (w *walk) ops(change []store.Op) {
 			w.event = &id
 		case store.UpdateRun:
 			w.touch(op.Run.ID, op)
+			w.updates(&op)
 			if len(op.Open) > 0 {
 				w.t.opens(w.t.runs[op.Run.ID], op.Open, w.result.Opened)
 			}
@@ -261,19 +292,52 @@ func (w *walk) ops(change []store.Op) {
 			w.t.forgets(op)
 		case store.SaveSteps:
 			w.touch(op.RunID, op)
-			for i, r := range op.Retries {
-				key := retryOf{stepID{op.RunID, r.StepID}, r.Attempt}
-				if due := w.retries[i]; !due.IsZero() || w.t.retries[key].IsZero() {
-					w.t.retries[key] = stdcmp.Or(due, r.RetryAt)
-				}
-			}
-			w.retries = w.retries[len(op.Retries):]
-			for i, start := range op.Starts {
-				w.t.world.report.reached(startRecorded)
-				if w.result.Starts[i].Entry == 0 {
-					w.t.starts[retryOf{stepID{op.RunID, start.StepID}, start.Attempt}] = op.CallID
-				}
-			}
+			w.saves(&op)
+		case store.InsertCallback:
+			w.t.makes(op)
+		case store.EndCallback:
+			w.t.posts(op)
+		case store.AddLogs:
+			w.t.logged(op)
+		}
+	}
+}
+
+// updates takes in what an update does besides; the run's record is as it was before.
+func (w *walk) updates(op *store.UpdateRun) {
+	t, r := w.t, w.t.runs[op.Run.ID]
+	for _, s := range op.Append {
+		t.checkInClosing(r, "has an entry", s.StepID)
+	}
+	for _, o := range op.Open {
+		t.checkInClosing(r, "is registered", o.StepID)
+	}
+	t.closesNow(r, op)
+	t.restartsNow(r, op)
+	if op.CloseWaits {
+		t.closes(r)
+	}
+}
+
+// saves takes in what a save has: the run's record is as it was before.
+func (w *walk) saves(op *store.SaveSteps) {
+	t, r := w.t, w.t.runs[op.RunID]
+	for _, s := range op.Steps {
+		t.checkInClosing(r, "is saved", s.StepID)
+	}
+	for i, s := range op.Retries {
+		t.checkInClosing(r, "throws", s.StepID)
+		key := retryOf{r.step(s.StepID), s.Attempt}
+		if due := w.retries[i]; !due.IsZero() || t.retries[key].IsZero() {
+			t.retries[key] = stdcmp.Or(due, s.RetryAt)
+		}
+	}
+	w.retries = w.retries[len(op.Retries):]
+	for i, start := range op.Starts {
+		t.checkInClosing(r, "starts", start.StepID)
+		t.world.report.reached(startRecorded)
+		if w.result.Starts[i].Entry == 0 {
+			t.starts[retryOf{r.step(start.StepID), start.Attempt}] = op.CallID
 		}
 	}
 }
@@ -298,8 +362,9 @@ func (t *witness) inserted(op store.InsertRun) {
 	first := run
 	first.Call, first.Epoch, first.Status, first.Version, first.NextAt = nil, 0, workflow.Queued, 0, run.CreatedAt
 	r := &record{Run: first, payload: string(op.Payload)}
+	r.chapter, r.oneCode = chapterOf(op.Payload), true
 	r.before, r.after = int64(len(t.stored)), int64(len(t.stored))
-	r.open, r.used, r.startAt = map[workflow.StepID]*openWait{}, map[int64]bool{}, run.CreatedAt
+	r.open, r.orphans, r.used, r.startAt = map[workflow.StepID]*openWait{}, map[string]*openWait{}, map[int64]bool{}, run.CreatedAt
 	if run.Status == workflow.Queued {
 		r.NextAt, r.startAt = run.NextAt, run.NextAt
 	}
@@ -377,7 +442,10 @@ func (t *witness) called(n *node, call string, message []byte) {
 	c.message = message
 	p := t.world.processAt(t.world.urlOf(t.runs[c.run].App))
 	if p != nil {
-		t.runs[c.run].versions = append(t.runs[c.run].versions, p.version)
+		r := t.runs[c.run]
+		r.oneCode = r.oneCode && (r.codeOf == 0 || r.codeOf == p.version+1)
+		r.codeOf = p.version + 1
+		r.versions = append(r.versions, p.version)
 	}
 }
 

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -27,17 +28,19 @@ const endMax = 2 * time.Hour
 type Options struct {
 	Store store.Store // empty
 	Model store.Store // the model of a store, empty; the same as Store where that is the model
-	Plain bool        // all steps have bodies: what a seed meant before there were waits
+	Form  Form        // what the seed is a seed of; empty: everything
 	fail  *failure    // one fault at a chosen place, and no other
 	plan  *plan       // in the place of the seed's
 }
 
 // Result is what a simulation gives.
 type Result struct {
-	Trace      string
 	Violations []string
 	world      *world
 }
+
+// Trace is what happened, a line for each thing.
+func (r Result) Trace() string { return r.world.trace.String() }
 
 // world is one simulation.
 type world struct {
@@ -71,6 +74,7 @@ type world struct {
 	full      bool
 	apart     map[string]bool // apps that are cut off
 	broken    []string
+	offered   []offer        // callbacks that clients know
 	failable  map[string]int // how many of each could have failed
 	disturbed time.Time      // when something last kept a node from its work
 }
@@ -82,7 +86,7 @@ func Run(seed uint64, o Options, report *Report) Result {
 		counters: map[string]int{}, apart: map[string]bool{}, failable: map[string]int{}, trace: &trace{start: time.Now()},
 	}
 	if w.plan == nil {
-		w.plan = newPlan(w.chance, o.Plain)
+		w.plan = newPlan(w.chance, cmp.Or(o.Form, FormWhole))
 	}
 	w.keys, _ = auth.New(apiKey)                   // long enough
 	w.signing, _ = signature.ParseKeys(signingKey) // likewise
@@ -98,7 +102,7 @@ func Run(seed uint64, o Options, report *Report) Result {
 	report.Time += time.Since(w.trace.start)
 	report.mu.Unlock()
 	w.end()
-	return Result{w.trace.String(), w.broken, w}
+	return Result{w.broken, w}
 }
 
 // boot starts the apps and a node, and waits until they know each other.

@@ -49,6 +49,8 @@ var ErrUnknown = errors.New("store: the outcome of the commit is not known")
 type Reader interface {
 	// Load reads a run's own record and the size of its history. ErrNotFound.
 	Load(ctx context.Context, runID string) (workflow.Run, History, error)
+	// State reads what a call of a run, or news for it, needs, as of one moment. ErrNotFound.
+	State(ctx context.Context, q EntryQuery) (State, error)
 	// Record reads a run with its payload and result. ErrNotFound, also for another environment's run.
 	Record(ctx context.Context, env, runID string) (RunRecord, error)
 	// Runs lists runs, newest first.
@@ -81,6 +83,10 @@ type Reader interface {
 	// Stranded lists runs to which nothing will ever happen: they have not ended, nothing is due, and nothing they wait for is open. There
 	// are none (W5).
 	Stranded(ctx context.Context, limit int) ([]string, error)
+	// Logs lists lines of a run's log in the order in which they were stored. ErrNotFound.
+	Logs(ctx context.Context, q LogQuery) ([]LogLine, error)
+	// Chapters lists a run's closed chapters that are kept, in their order. ErrNotFound.
+	Chapters(ctx context.Context, runID string) ([]Chapter, error)
 	// InCall lists the runs that have a current call, in the order of their ids, after the given id.
 	InCall(ctx context.Context, after string, limit int) ([]workflow.Run, error)
 	// Event reads one event. ErrNotFound.
@@ -111,16 +117,19 @@ type InsertRun struct {
 	Replay  *Replay
 }
 
-// Replay is what a new run takes over from the run that it replays.
+// Replay is what a new run takes over from the run that it replays. The change fails with ErrStale when that has begun another chapter
+// than Restart: then the entries are others (Z2).
 type Replay struct {
 	RunID   string
+	Restart int
 	Entries int64   // so many of its first entries
 	Events  bool    // the run's waits look back as far as the other's (K5)
 	Used    []int64 // positions of the events that those entries have used (W7)
 }
 
 // UpdateRun replaces a run's record. It expects the version before Run.Version, else the change fails with ErrStale. With a
-// final status it also writes the result and frees the run's derived keys (K3).
+// final status it also writes the result and frees the run's derived keys (K3). Where the run begins to close, it also expects a history
+// of Ending.Entries: saves raise no version, and what one brings meanwhile is to be undone too (Z1).
 //
 // An entry of Append closes the open wait of its step, and leaves an invoke whose child may live as an orphan; a wait of Open is not opened where its step has an entry or an open wait. With the
 // final status every wait is closed, but for invokes: their children have to hear of it.
@@ -129,8 +138,13 @@ type UpdateRun struct {
 	Append []workflow.Step
 	Open   []OpenWait
 	Trees  jsontext.Value // nil: as they were
-	Output jsontext.Value
-	Error  jsontext.Value
+	Output jsontext.Value // nil: as it was
+	Error  jsontext.Value // nil: as it was
+	// CloseWaits closes every wait that is open before this write, as the final status does, and no step that threw is due again.
+	CloseWaits bool
+	// Chapter makes the history a closed chapter (Z2). The run has its payload from then on, and no entries, attempts, callbacks, trees or
+	// derived keys; its workflow's cancelOn and the events that it has used stay. It expects a Run.Restart of one more than before.
+	Chapter *workflow.Chapter
 	// CutCall closes the attempts that this call left open, as cut off.
 	CutCall string
 }
@@ -176,7 +190,17 @@ type OpenWait struct {
 // CloseWait forgets an invoke that nobody has to hear of any more. That it is gone already is no error.
 type CloseWait struct {
 	RunID string
-	workflow.StepID
+	Child string // the run that it started
+}
+
+// AddLogs adds lines to a run's log, in the chapter of that restart number. One that is there already is passed over, and so is what exceeds
+// LinesMax in the chapter.
+type AddLogs struct {
+	RunID    string
+	Restart  int
+	CallID   string
+	Lines    []LogLine
+	LinesMax int
 }
 
 // UseEvent notes that a run has used an event. The change fails with ErrStale when it has already (W7).
@@ -264,6 +288,8 @@ func (PutSchedule) op()    {}
 func (DropSchedule) op()   {}
 func (PutLater) op()       {}
 func (DropLater) op()      {}
+func (AddLogs) op()        {}
+func (DropEvents) op()     {}
 
 // Result is what became of one change.
 type Result struct {
@@ -284,7 +310,7 @@ type Result struct {
 	History History
 	// Opened tells which waits of the change's UpdateRun were opened, in order.
 	Opened []bool
-	// Dropped is how many deliveries the change's DropDeliveries removed.
+	// Dropped is how many deliveries or events the change's DropDeliveries and DropEvents removed.
 	Dropped int
 }
 
@@ -329,6 +355,15 @@ type RunRecord struct {
 type Entry struct {
 	Entry int64
 	workflow.Step
+}
+
+// State is a run as of one moment.
+type State struct {
+	RunRecord
+	History  History
+	Entries  []Entry // as Reader.Entries lists them; none where EntriesMax is 0
+	Attempts []Attempt
+	Waits    []Wait // that are open, in the order in which they were opened
 }
 
 // Attempt is what is recorded of one attempt that did not save the step: it threw, or it is running, or it was cut off.
@@ -510,12 +545,14 @@ type RunQuery struct {
 	Status   workflow.Status
 	Key      string
 	Before   string // only ids below this one
+	Live     bool   // only runs that have not ended
 	Limit    int
 }
 
 // EntryQuery selects entries of a run.
 type EntryQuery struct {
 	RunID      string
+	Chapter    *int // that of this restart number; nil: the current one
 	After      int64
 	EntriesMax int
 	BytesMax   int

@@ -105,6 +105,8 @@ type Workflow struct {
 	TimeoutMs int64     `json:"timeoutMs,omitzero"`
 	LeaseMs   int64     `json:"leaseMs,omitzero"`
 	CancelOn  []Trigger `json:"cancelOn,omitempty"`
+	OnFailure bool      `json:"onFailure,omitzero"`
+	OnCancel  bool      `json:"onCancel,omitzero"`
 }
 
 // Trigger is one way to start a workflow: Event, Webhook or Schedule is set.
@@ -128,8 +130,16 @@ type Call struct {
 	Run    Run      `json:"run"`
 	Call   CallInfo `json:"call"`
 	Steps  Steps    `json:"steps"`
+	Ending *Closing `json:"ending,omitzero"`
 	Limits Limits   `json:"limits"`
 	URL    string   `json:"url"`
+}
+
+// Closing says to a call that it undoes and tells, and what the run ends with (Z1).
+type Closing struct {
+	Reason  string         `json:"reason"`
+	Error   jsontext.Value `json:"error,omitzero"`
+	Entries int64          `json:"entries"`
 }
 
 // Run is the run that a call plays.
@@ -213,6 +223,7 @@ const (
 	Failed    = "failed"
 	Suspended = "suspended"
 	Yielded   = "yielded"
+	Restarted = "restarted"
 	Over      = "over"
 )
 
@@ -231,6 +242,10 @@ type End struct {
 	Excused      bool           `json:"excused,omitzero"`
 	Register     []Item         `json:"register,omitempty"`
 	Waits        []Tree         `json:"waits,omitempty"`
+	Payload      jsontext.Value `json:"payload,omitzero"`
+	// Unasked are saved steps that the code, at rest, did not ask for.
+	Unasked []StepRef `json:"unasked,omitempty"`
+	Logs    []LogLine `json:"logs,omitempty"`
 }
 
 // Tree is one thing that a suspended run waits for, or several combined (H4). One of the fields is set.
@@ -256,6 +271,7 @@ const (
 	OpWait      = "wait"
 	OpClaim     = "claim"
 	OpCallback  = "callback"
+	OpUndo      = "undo"
 )
 
 // UntilFailed frees a claim when its owner fails.
@@ -313,8 +329,9 @@ type Fence struct {
 // Save is what one playing saves.
 type Save struct {
 	Fence `json:",inline"`
-	Seen  int64  `json:"seen"`
-	Items []Item `json:"items"`
+	Seen  int64     `json:"seen"`
+	Items []Item    `json:"items"`
+	Logs  []LogLine `json:"logs,omitempty"`
 }
 
 // Statuses of one outcome of a save, an end or a heartbeat.
@@ -468,6 +485,7 @@ var kinds = map[string][]string{
 	"invoke":   {OpWait, OpFailed},
 	"callback": {OpWait, OpCallback, OpFailed},
 	"claim":    {OpClaim, OpFailed},
+	"undo":     {OpUndo, OpFailed},
 }
 
 // CheckItem gives the rule that an item breaks, as a sentence; empty if it breaks none.
@@ -475,7 +493,7 @@ func CheckItem(item *Item) string {
 	ops, known := kinds[item.Kind]
 	switch {
 	case !known:
-		return fmt.Sprintf("an item's kind must be run, sleep, event, invoke, callback or claim, not %q", clip(item.Kind))
+		return fmt.Sprintf("an item's kind must be run, sleep, event, invoke, callback, claim or undo, not %q", clip(item.Kind))
 	case item.Op == OpClaim && item.Once && item.Name == "" && item.Number == 1:
 		return checkKey(item)
 	case item.Name == "" || len(item.Name) > NameBytesMax:

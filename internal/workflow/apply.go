@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"encoding/json/jsontext"
 	"errors"
 	"fmt"
 	"time"
@@ -29,7 +30,7 @@ var table = map[string]map[Phase]transition{
 	"news":    {PhaseQueued: news, PhaseRunning: news, PhaseWaiting: news, PhaseEnding: stay, PhaseEnded: stay},
 	"skip":    {PhaseRunning: skip},
 	"end":     {PhaseQueued: end, PhaseRunning: end, PhaseWaiting: end, PhaseEnding: finishEnding},
-	"cancel":  {PhaseQueued: cancelNow, PhaseRunning: cancelRunning, PhaseWaiting: cancelNow, PhaseEnding: stay, PhaseEnded: stay},
+	"cancel":  {PhaseQueued: cancelNow, PhaseRunning: cancelRunning, PhaseWaiting: cancelNow, PhaseEnding: cancelEnding, PhaseEnded: stay},
 	"timer":   {PhaseQueued: timer, PhaseRunning: timer, PhaseWaiting: timer, PhaseEnding: timerEnding, PhaseEnded: stay},
 }
 
@@ -44,7 +45,7 @@ func Apply(run Run, in Input, now time.Time) (Decision, error) {
 	if err := act(&d, in, now); err != nil {
 		return Decision{Run: run}, fmt.Errorf("run %s is %s: %s: %w", run.ID, run.Phase(), in.name(), err)
 	}
-	if d.Run != run || len(d.Append) > 0 || len(d.Open) > 0 {
+	if d.Run != run || d.Chapter != nil || len(d.Append) > 0 || len(d.Open) > 0 {
 		d.Run.Version++
 	}
 	return d, nil
@@ -54,6 +55,7 @@ func Apply(run Run, in Input, now time.Time) (Decision, error) {
 type Settings struct {
 	Timeout time.Duration // zero: none
 	Lease   time.Duration
+	Closers Closers   // the workflow's handlers, and CloserUndo where it takes over entries that are to be undone
 	At      time.Time // when its first call is due, and its timeout begins; zero or past: at once
 }
 
@@ -67,6 +69,7 @@ func Start(run Run, s Settings, now time.Time) Run {
 	}
 	run.CreatedAt = now
 	run.Lease = s.Lease
+	run.Closers = s.Closers
 	if run.Root == "" {
 		run.Root = run.ID
 	}
@@ -85,6 +88,9 @@ func begin(d *Decision, in Input, now time.Time) error {
 	r.Call = &Call{ID: b.CallID, Token: b.Token, BegunAt: now}
 	r.Status, r.Reason = Running, ""
 	r.NextAt = now.Add(r.Lease)
+	if r.Ending == nil {
+		r.Closers = r.Closers&CloserUndo | b.Handlers
+	}
 	if r.StartedAt.IsZero() {
 		r.StartedAt = now
 	}
@@ -108,10 +114,11 @@ func void(d *Decision, in Input, _ time.Time) error {
 
 // voidEnding ends an ending run whose last call never reached the app: no body is in flight.
 func voidEnding(d *Decision, in Input, now time.Time) error {
-	if !isCurrent(&d.Run, in.(Void).CallID) {
+	v := in.(Void)
+	if !isCurrent(&d.Run, v.CallID) {
 		return ErrNotCurrent
 	}
-	conclude(d, now)
+	conclude(d, v.Entries, nil, now)
 	return nil
 }
 
@@ -156,7 +163,7 @@ func cut(d *Decision, in Input, now time.Time) error {
 		return nil
 	}
 	if len(c.Open) == 0 {
-		fail(d, sentence("RunCutOffError", "the run's code outside steps was cut off %d times in a row: see what ends the app's process or its requests (memory, a time limit)", r.Cuts), now)
+		fail(d, c.Entries, sentence("RunCutOffError", "the run's code outside steps was cut off %d times in a row: see what ends the app's process or its requests (memory, a time limit)", r.Cuts), now)
 		return nil
 	}
 	for _, id := range c.Open {
@@ -181,17 +188,47 @@ func end(d *Decision, in Input, now time.Time) error {
 	r.Call, r.Prior = nil, nil
 	switch e.Kind {
 	case EndCompleted:
-		finish(d, Completed, now)
-		d.Output = e.Output
+		complete(d, e, now)
+	case EndRestarted:
+		return restart(d, e, now)
 	case EndFailed:
 		failCode(d, e, now)
 	case EndSuspended:
+		if !r.Closing() {
+			r.Warning = e.Warning
+		}
 		return suspend(d, e, now)
 	case EndYielded:
-		yield(d, progress || e.Excused, now)
+		yield(d, e.Entries, progress || e.Excused, now)
 	default:
 		return fmt.Errorf("%q is no end of a call: %w", e.Kind, ErrForbidden)
 	}
+	return nil
+}
+
+// complete ends a run whose code returned, or the closing of one that ended otherwise.
+func complete(d *Decision, e End, now time.Time) {
+	if d.Run.Closing() {
+		finish(d, d.Run.Ending.status(), now)
+		return
+	}
+	d.Run.Warning = e.Warning
+	finish(d, Completed, now)
+	d.Output = e.Output
+}
+
+// restart begins the run again in its place (Z2): what the chapter has to undo is as good as done.
+func restart(d *Decision, e End, now time.Time) error {
+	r := &d.Run
+	if r.Closing() {
+		return fmt.Errorf("a closing does not begin again: %w", ErrForbidden)
+	}
+	r.Restart++
+	r.Status, r.Reason, r.NextAt, r.WaitsAt, r.WokenAt = Queued, "", now, time.Time{}, time.Time{}
+	r.Closers &^= CloserUndo
+	r.Warning = ""
+	resetCounters(r, 0)
+	d.CloseWaits, d.Chapter = true, &Chapter{Payload: e.Payload}
 	return nil
 }
 
@@ -199,7 +236,7 @@ func end(d *Decision, in Input, now time.Time) error {
 func failCode(d *Decision, e End, now time.Time) {
 	r := &d.Run
 	if !e.Error.Retriable || r.Attempts >= e.Error.Retries {
-		fail(d, e.Error.Error, now)
+		fail(d, e.Entries, e.Error.Error, now)
 		return
 	}
 	r.Attempts++
@@ -229,11 +266,17 @@ func suspend(d *Decision, e End, now time.Time) error {
 	return nil
 }
 
-// opened registers waits beside a body that runs (H3).
+// opened registers waits beside a body that runs (H3), and notes that there is something to undo, so that no ending has to look for it.
 func opened(d *Decision, in Input, _ time.Time) error {
 	o := in.(Opened)
 	if !isCurrent(&d.Run, o.CallID) {
 		return ErrNotCurrent
+	}
+	if o.Undoes && d.Run.Closing() {
+		return fmt.Errorf("a closing has nothing more to undo: %w", ErrForbidden)
+	}
+	if o.Undoes {
+		d.Run.Closers |= CloserUndo
 	}
 	open(d, o.Waits, o.Failed)
 	return nil
@@ -270,34 +313,56 @@ func skip(d *Decision, in Input, now time.Time) error {
 	if !isCurrent(&d.Run, s.CallID) {
 		return ErrNotCurrent
 	}
+	if d.Run.Closing() {
+		return fmt.Errorf("a closing is not skipped: %w", ErrForbidden)
+	}
 	finish(d, Skipped, now)
 	d.Error = SkippedError(s.Owner)
 	return nil
 }
 
 // yield calls the run again, unless it never gets anywhere (C12).
-func yield(d *Decision, excused bool, now time.Time) {
+func yield(d *Decision, entries int64, excused bool, now time.Time) {
 	r := &d.Run
 	if !excused {
 		r.Yields++
 	}
 	if r.Yields >= YieldsMax {
-		fail(d, sentence("NoProgressError", "the run yielded %d times in a row without saving a step: its steps need more time than the host or maxDuration gives one request", r.Yields), now)
+		fail(d, entries, sentence("NoProgressError", "the run yielded %d times in a row without saving a step: its steps need more time than the host or maxDuration gives one request", r.Yields), now)
 		return
 	}
 	r.Status, r.NextAt = Queued, now
 }
 
-// cancelNow ends a run that has no call in flight.
-func cancelNow(d *Decision, _ Input, now time.Time) error {
-	d.Run.Ending = &Ending{Reason: EndCancelled, At: now}
-	conclude(d, now)
+// cancelNow ends a run that has no call in flight. A closing goes on: it undoes what is to be undone.
+func cancelNow(d *Decision, in Input, now time.Time) error {
+	c := in.(Cancel)
+	if d.Run.Ending == nil {
+		d.Run.Ending = &Ending{Reason: EndingCancelled, At: now}
+		if !c.Force {
+			conclude(d, c.Entries, nil, now)
+			return nil
+		}
+	}
+	if c.Force {
+		give(d, now)
+	}
 	return nil
 }
 
 // cancelRunning opens the ending phase: bodies in flight may still save for a while (Z1).
-func cancelRunning(d *Decision, _ Input, now time.Time) error {
-	startEnding(&d.Run, EndCancelled, now)
+func cancelRunning(d *Decision, in Input, now time.Time) error {
+	if d.Run.Ending == nil {
+		startEnding(&d.Run, EndingCancelled, in.(Cancel).Grace, now)
+	}
+	return cancelEnding(d, in, now)
+}
+
+// cancelEnding changes nothing, unless the final status is wanted at once.
+func cancelEnding(d *Decision, in Input, now time.Time) error {
+	if in.(Cancel).Force {
+		give(d, now)
+	}
 	return nil
 }
 
@@ -305,15 +370,15 @@ func cancelRunning(d *Decision, _ Input, now time.Time) error {
 func stay(*Decision, Input, time.Time) error { return nil }
 
 // timer wakes a waiting run, or ends one whose timeout has come. Fired too early or twice it changes nothing (W4).
-func timer(d *Decision, _ Input, now time.Time) error {
+func timer(d *Decision, in Input, now time.Time) error {
 	r := &d.Run
 	if !r.TimeoutAt.IsZero() && !now.Before(r.TimeoutAt) {
 		if r.Status == Running {
-			startEnding(r, EndTimedOut, now)
+			startEnding(r, EndingTimedOut, in.(Timer).Grace, now)
 			return nil
 		}
-		r.Ending = &Ending{Reason: EndTimedOut, At: now}
-		conclude(d, now)
+		r.Ending = &Ending{Reason: EndingTimedOut, At: now}
+		conclude(d, in.(Timer).Entries, nil, now)
 		return nil
 	}
 	if r.Status == Waiting && !r.NextAt.IsZero() && !now.Before(r.NextAt) {
@@ -322,48 +387,87 @@ func timer(d *Decision, _ Input, now time.Time) error {
 	return nil
 }
 
-// timerEnding sets the final status once the grace is over: what is still in flight counts as abandoned (Z1).
-func timerEnding(d *Decision, _ Input, now time.Time) error {
+// timerEnding goes on once the grace is over: what is still in flight counts as abandoned (Z1).
+func timerEnding(d *Decision, in Input, now time.Time) error {
 	if now.Before(d.Run.NextAt) {
 		return nil
 	}
-	conclude(d, now)
+	conclude(d, in.(Timer).Entries, nil, now)
 	return nil
 }
 
-// finishEnding sets the final status as soon as the last call is over.
+// finishEnding goes on as soon as the last call is over.
 func finishEnding(d *Decision, in Input, now time.Time) error {
 	var callID string
+	var entries int64
 	switch in := in.(type) {
 	case End:
-		callID = in.CallID
+		callID, entries = in.CallID, in.Entries
 	case Cut:
-		callID = in.CallID
+		callID, entries = in.CallID, in.Entries
 	}
 	if !isCurrent(&d.Run, callID) {
 		return ErrNotCurrent
 	}
-	conclude(d, now)
+	conclude(d, entries, nil, now)
 	return nil
 }
 
-func startEnding(r *Run, reason string, now time.Time) {
+func startEnding(r *Run, reason string, grace time.Duration, now time.Time) {
 	r.Ending = &Ending{Reason: reason, At: now}
-	r.NextAt = now.Add(EndingGrace)
+	r.NextAt = now.Add(grace)
 }
 
-// conclude gives an ending run its final status.
-func conclude(d *Decision, now time.Time) {
-	if d.Run.Ending.Reason == EndTimedOut {
-		fail(d, sentence("TimeoutError", "the run did not end within its timeout"), now)
+// fail ends a run with an error, or a closing that can't go on: what it was to undo stays as it is then.
+func fail(d *Decision, entries int64, err jsontext.Value, now time.Time) {
+	if d.Run.Closing() {
+		d.Unfinished = err
+		give(d, now)
 		return
 	}
-	finish(d, Cancelled, now)
+	d.Run.Ending = &Ending{Reason: EndingFailed, At: now}
+	conclude(d, entries, err, now)
 }
 
-func fail(d *Decision, err []byte, now time.Time) {
-	finish(d, Failed, now)
+// conclude gives an ending run its final status, or has it called to undo and to tell before (Z1).
+func conclude(d *Decision, entries int64, err jsontext.Value, now time.Time) {
+	r := &d.Run
+	if r.Ending.Reason == EndingTimedOut {
+		err = sentence("TimeoutError", "the run did not end within its timeout")
+	}
 	d.Error = err
+	if r.Closers&r.Ending.closers() == 0 {
+		finish(d, r.Ending.status(), now)
+		return
+	}
+	r.Ending = &Ending{Reason: r.Ending.Reason, At: r.Ending.At, Closing: true, Entries: entries}
+	r.Status, r.Reason, r.NextAt, r.WaitsAt, r.TimeoutAt = Queued, "", now, time.Time{}, time.Time{}
+	r.Call, r.Prior = nil, nil
+	resetCounters(r, entries)
+	d.CloseWaits = true
+}
+
+// give gives an ending run its final status, whatever there was to do before it.
+func give(d *Decision, now time.Time) {
+	if d.Run.Ending.Reason == EndingTimedOut && !d.Run.Closing() {
+		d.Error = sentence("TimeoutError", "the run did not end within its timeout")
+	}
+	finish(d, d.Run.Ending.status(), now)
+}
+
+// closers are those that such an ending calls for.
+func (e *Ending) closers() Closers {
+	if e.Reason == EndingCancelled {
+		return CloserUndo | CloserOnCancel
+	}
+	return CloserUndo | CloserOnFailure
+}
+
+func (e *Ending) status() Status {
+	if e.Reason == EndingCancelled {
+		return Cancelled
+	}
+	return Failed
 }
 
 // finish sets a final status: from here on nothing changes (W3) and nothing is due.
@@ -378,8 +482,12 @@ func countFrom(r *Run, entries int64) (progress bool) {
 	if entries <= r.Progress {
 		return false
 	}
-	r.Progress, r.Attempts, r.Cuts, r.Yields = entries, 0, 0, 0
+	resetCounters(r, entries)
 	return true
+}
+
+func resetCounters(r *Run, entries int64) {
+	r.Progress, r.Attempts, r.Cuts, r.Yields = entries, 0, 0, 0
 }
 
 func isCurrent(r *Run, callID string) bool { return r.Call != nil && r.Call.ID == callID }

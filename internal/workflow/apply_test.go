@@ -215,10 +215,10 @@ func TestATimerIsNeverEarly(t *testing.T) {
 }
 
 // TestAnyRunKeepsItsInvariants plays random inputs, right and wrong ones, and looks at every run that comes of them.
-// Rules W3, W4, W5, N1.
+// Rules W3, W4, W5, N1, Z1, Z2.
 func TestAnyRunKeepsItsInvariants(t *testing.T) {
 	seen := map[string]bool{} // "queued --> running: begin"
-	for range 20 {            // 2,000 runs: some arrows are rare
+	for range 100 {           // 10,000 runs: some arrows are rare
 		rapid.Check(t, randomRun(seen))
 	}
 	checkDrawing(t, seen)
@@ -231,8 +231,9 @@ func randomRun(seen map[string]bool) func(t *rapid.T) {
 		if rapid.Bool().Draw(t, "timeout") {
 			r.TimeoutAt = t0.Add(time.Hour)
 		}
+		r.Closers = rapid.SampledFrom([]workflow.Closers{0, 0, workflow.CloserOnFailure, workflow.CloserOnCancel, workflow.CloserUndo}).Draw(t, "closers")
 		// All inputs, or only those by which calls are lost again and again.
-		inputs := rapid.SampledFrom([][]int{{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, {0, 0, 3}, {0, 0, 3, 4, 9}, {0, 0, 9, 10, 11, 11}}).Draw(t, "kinds")
+		inputs := rapid.SampledFrom([][]int{{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {0, 8, 8}, {0, 0, 3}, {0, 0, 3, 4, 9}, {0, 0, 9, 10, 11, 11}}).Draw(t, "kinds")
 		growth := rapid.SampledFrom([][]int{{0}, {0, 0, 0, 1}}).Draw(t, "growth")
 		for i := range rapid.IntRange(1, 60).Draw(t, "inputs") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 600).Draw(t, "seconds")) * time.Second)
@@ -250,6 +251,9 @@ func randomRun(seen map[string]bool) func(t *rapid.T) {
 				continue
 			}
 			r = d.Run
+			if d.Chapter != nil {
+				entries = 0
+			}
 			checkInvariants(t, &before, in, &d, now)
 			if from, to := before.Phase(), r.Phase(); from != to {
 				seen[fmt.Sprintf("%s --> %s: %s", from, to, strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", in), "workflow.")))] = true
@@ -265,22 +269,24 @@ func drawInput(t *rapid.T, kind int, r *workflow.Run, newCall string, entries in
 	}
 	switch kind {
 	case 0, 1, 2:
-		return workflow.Begin{CallID: newCall, Token: "t"}
+		return workflow.Begin{CallID: newCall, Token: "t", Handlers: r.Closers &^ workflow.CloserUndo}
 	case 3:
 		return workflow.Cut{CallID: callID, Entries: entries, Open: rapid.SampledFrom([][]workflow.StepID{nil, {{Name: "a", Number: 1}}}).Draw(t, "open")}
 	case 4:
-		return workflow.Void{CallID: callID, RetryAt: now, Reason: rapid.SampledFrom([]string{"", "why"}).Draw(t, "reason")}
+		return workflow.Void{CallID: callID, Entries: entries, RetryAt: now, Reason: rapid.SampledFrom([]string{"", "why"}).Draw(t, "reason")}
 	case 5:
 		return workflow.Contact{CallID: callID, LeaseEndsAt: now.Add(r.Lease)}
 	case 6:
 		return workflow.Revive{CallID: callID}
 	case 7:
-		return workflow.Timer{}
+		return workflow.Timer{Entries: entries}
 	case 8:
 		if rapid.IntRange(0, 3).Draw(t, "cancel") == 0 {
-			return workflow.Cancel{}
+			return workflow.Cancel{Entries: entries, Grace: workflow.GraceStd, Force: rapid.IntRange(0, 3).Draw(t, "force") == 0}
 		}
-		return workflow.Timer{}
+		return workflow.Timer{Entries: entries}
+	case 12:
+		return workflow.Opened{CallID: callID, Undoes: true}
 	case 10:
 		if rapid.IntRange(0, 9).Draw(t, "skip") == 0 {
 			return workflow.Skip{CallID: callID, Owner: "run_2"}
@@ -292,7 +298,7 @@ func drawInput(t *rapid.T, kind int, r *workflow.Run, newCall string, entries in
 			Wakes: rapid.Bool().Draw(t, "wakes"), Paced: rapid.Bool().Draw(t, "paced"),
 		}
 	default:
-		end := rapid.SampledFrom([]workflow.EndKind{workflow.EndSuspended, workflow.EndYielded, workflow.EndFailed, workflow.EndSuspended, workflow.EndYielded, workflow.EndCompleted}).Draw(t, "end")
+		end := rapid.SampledFrom([]workflow.EndKind{workflow.EndSuspended, workflow.EndYielded, workflow.EndFailed, workflow.EndSuspended, workflow.EndYielded, workflow.EndCompleted, workflow.EndRestarted}).Draw(t, "end")
 		e := workflow.End{CallID: callID, Kind: end, Entries: entries, Seen: entries - int64(rapid.IntRange(0, 1).Draw(t, "unseen")), RetryAt: now.Add(time.Second), Jitter: 0.5}
 		if rapid.Bool().Draw(t, "waits") {
 			e.Waits, e.RetryAt, e.Why = true, time.Time{}, "it waits for an event"
@@ -321,7 +327,7 @@ func checkInvariants(t *rapid.T, before *workflow.Run, in workflow.Input, d *wor
 		t.Fatalf("W3: an ended run has something left: %+v", r)
 	case r.Status == workflow.Waiting && r.Reason == "":
 		t.Fatalf("W5: it waits without a reason: %+v", r)
-	case before.Status == workflow.Waiting && r.Status == workflow.Queued && r.Call == nil && !news && now.Before(before.NextAt):
+	case before.Status == workflow.Waiting && r.Status == workflow.Queued && r.Call == nil && !news && r.Closing() == before.Closing() && now.Before(before.NextAt):
 		t.Fatalf("W4: it woke at %v, before %v", now, before.NextAt)
 	case *r != *before && r.Version != before.Version+1:
 		t.Fatalf("N1: version %d after %d", r.Version, before.Version)
@@ -329,6 +335,16 @@ func checkInvariants(t *rapid.T, before *workflow.Run, in workflow.Input, d *wor
 		t.Fatal("N1: nothing changed, and the version did")
 	case r.Ending != nil && r.Status == workflow.Completed:
 		t.Fatalf("Z1: an ending run completed: %+v", r)
+	case before.Ending != nil && (r.Ending == nil || r.Ending.Reason != before.Ending.Reason || !r.Ending.At.Equal(before.Ending.At)):
+		t.Fatalf("Z1: an ending run ends otherwise: %+v", r)
+	case before.Closing() && (r.Ending == nil || *r.Ending != *before.Ending):
+		t.Fatalf("Z1: a closing changed under its calls: %+v", r)
+	case r.Status.Final() && !before.Status.Final() && !before.Closing() && r.Ending != nil && !forced(in) && owes(r):
+		t.Fatalf("Z1: it has its final status before what is to be done: %+v", r)
+	case r.Closing() && !before.Closing() && (!d.CloseWaits || r.Call != nil || r.Status != workflow.Queued):
+		t.Fatalf("Z1: a closing begins with something left: %+v", d)
+	case r.Restart != before.Restart && (d.Chapter == nil || !d.CloseWaits || r.Closers&workflow.CloserUndo != 0):
+		t.Fatalf("Z2: it begins again with something left: %+v", d)
 	}
 }
 
@@ -375,4 +391,18 @@ func TestTheStateDiagramIsTheTables(t *testing.T) {
 	if diff := cmp.Diff(workflow.Diagram(), string(page)); diff != "" {
 		t.Errorf("run go generate ./... (-table +page)\n%s", diff)
 	}
+}
+
+func forced(in workflow.Input) bool {
+	c, ok := in.(workflow.Cancel)
+	return ok && c.Force
+}
+
+// owes tells whether a run has to undo or to tell before its final status.
+func owes(r *workflow.Run) bool {
+	handler := workflow.CloserOnFailure
+	if r.Ending.Reason == workflow.EndingCancelled {
+		handler = workflow.CloserOnCancel
+	}
+	return r.Closers&(workflow.CloserUndo|handler) != 0
 }

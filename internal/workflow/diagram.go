@@ -51,9 +51,10 @@ const arrows = `  queued --> running: begin, revive
   running --> queued: cut, end, void
   running --> waiting: end, void
   running --> ending: cancel, timer
-  running --> ended: cut, end, skip
+  running --> ended: cancel, cut, end, skip
   waiting --> running: revive
-  waiting --> queued: end, news, timer
+  waiting --> queued: cancel, end, news, timer
   waiting --> ended: cancel, end, timer
-  ending --> ended: cut, end, timer, void
+  ending --> queued: cut, end, timer, void
+  ending --> ended: cancel, cut, end, timer, void
 `

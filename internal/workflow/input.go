@@ -12,11 +12,14 @@ type Input interface{ name() string }
 type Begin struct {
 	CallID string
 	Token  string
+	// Handlers are those that the workflow has now.
+	Handlers Closers
 }
 
 // Void: the begun call was provably never sent (C3), or reached no app of ours (C14).
 type Void struct {
-	CallID string
+	CallID  string
+	Entries int64 // the length of the history
 	// RetryAt is when the run may be called again; Reason, where it is not empty, makes the run wait until then and says why.
 	RetryAt time.Time
 	Reason  string
@@ -46,7 +49,9 @@ type End struct {
 	CallID  string
 	Kind    EndKind
 	Output  jsontext.Value
+	Payload jsontext.Value // restarted: what the run begins again with
 	Error   *Failure
+	Warning string    // completed and suspended: what people should know of the run; empty: nothing
 	Entries int64     // the length of the history, unsaved results included
 	RetryAt time.Time // suspended: the earliest retry among the steps that it waits for; zero if there is none
 	Waits   bool      // suspended: it waits for something that is open, or that this very end opens
@@ -68,6 +73,7 @@ const (
 	EndFailed    EndKind = "failed"
 	EndSuspended EndKind = "suspended"
 	EndYielded   EndKind = "yielded"
+	EndRestarted EndKind = "restarted"
 )
 
 // Failure is what code threw, and whether it may be tried again.
@@ -78,11 +84,12 @@ type Failure struct {
 	RetryAfter time.Duration
 }
 
-// Opened: a save registers waits while their call goes on (H3).
+// Opened: a save registers waits while their call goes on (H3), or has the run's first step.undo (Z1).
 type Opened struct {
 	CallID string
 	Waits  []Wait
 	Failed []Step // waits that can't be opened, as the entries that say so
+	Undoes bool
 }
 
 // News: waits of the run are over. Steps are their entries; WaitsAt is when the first of those that stay open is due.
@@ -100,10 +107,18 @@ type Skip struct {
 }
 
 // Cancel: somebody asked for cancellation.
-type Cancel struct{}
+type Cancel struct {
+	Entries int64         // the length of the history
+	Grace   time.Duration // in which bodies in flight may still save
+	// Force gives the run its final status at once: what is in flight can save nothing more, and nothing is undone.
+	Force bool
+}
 
 // Timer: the time that TimerAt named has come. For a current call whose lease is over the engine sends Contact or Cut instead.
-type Timer struct{}
+type Timer struct {
+	Entries int64
+	Grace   time.Duration // as Cancel's
+}
 
 func (Begin) name() string   { return "begin" }
 func (Void) name() string    { return "void" }
@@ -130,10 +145,19 @@ type Decision struct {
 	Append []Step
 	// Open are waits that are registered with it.
 	Open []Wait
-	// Output and Error are the result that goes with a final status.
+	// Output and Error are the result: with the final status, but for the error that a closing begins with.
 	Output jsontext.Value
 	Error  jsontext.Value
+	// CloseWaits: what is open is not waited for any more; children that live are to be cancelled.
+	CloseWaits bool
+	// Chapter is set where the history becomes a closed chapter, and the run begins again (Z2).
+	Chapter *Chapter
+	// Unfinished is why a closing ended before its time: a handler that threw for good, or calls that got nowhere.
+	Unfinished jsontext.Value
 }
+
+// Chapter is what a run begins again with.
+type Chapter struct{ Payload jsontext.Value }
 
 // Step is a step's saved result: an entry of the history. The store draws the entry's number.
 type Step struct {
@@ -154,6 +178,7 @@ const (
 	KindEvent     = "event"    // ends with an event
 	KindInvoke    = "invoke"   // ends with a child run
 	KindCallback  = "callback" // made at once; its wait ends with what somebody posts
+	KindUndo      = "undo"     // noted at once; its body has the number after its own, and runs when the run ends otherwise than well
 	KindClaim     = "claim"    // answered at once
 	KindCancel    = "cancel"   // no step: an event of the workflow's cancelOn
 	StepCompleted = "completed"

@@ -32,11 +32,11 @@ func (s Status) Final() bool {
 
 // Limits that the rules name. Those that users may configure come in with Settings.
 const (
-	CutsMax     = 10               // in a row; then the step, or the run, fails (C13)
-	YieldsMax   = 3                // in a row without progress; then the run fails (C12)
-	EndingGrace = 30 * time.Second // in which bodies in flight may still save (Z1)
-	wakePause   = time.Second      // between calls of a run that several things wake, each by itself (H4)
-	RetriesStd  = 4                // tries after the first, where nobody said otherwise (promise 13)
+	CutsMax    = 10               // in a row; then the step, or the run, fails (C13)
+	YieldsMax  = 3                // in a row without progress; then the run fails (C12)
+	GraceStd   = 30 * time.Second // in which bodies in flight may still save (Z1)
+	wakePause  = time.Second      // between calls of a run that several things wake, each by itself (H4)
+	RetriesStd = 4                // tries after the first, where nobody said otherwise (promise 13)
 )
 
 // Run is a run's own record: small, so that changing it costs the same however long its history is. Payload, output and
@@ -73,6 +73,8 @@ type Run struct {
 	Reason    string    // why a Waiting run waits, as a sentence for people
 	Invokes   bool      // it has started children
 	Ending    *Ending   // set once the run is ending (Z1)
+	Closers   Closers   // what has to be done when it ends
+	Warning   string    // what people should know of it, as a sentence: its code has changed under it
 
 	// The three counters count in a row since the history last grew; Progress is its length then.
 	Attempts int // throws of the code outside steps that were tried again (S2)
@@ -94,17 +96,45 @@ type Call struct {
 	BegunAt time.Time
 }
 
-// Ending is the phase between the wish to end a run and its final status (Z1).
+// Ending is the phase between the wish to end a run, or its failure, and its final status (Z1).
 type Ending struct {
-	Reason string // EndCancelled or EndTimedOut
+	Reason string // EndingCancelled, EndingTimedOut or EndingFailed
 	At     time.Time
+	// Closing: no body of the ended code is in flight any more, and the run is called to undo and to tell. Until then its current call
+	// may still save.
+	Closing bool
+	// Entries is how long the history was when the closing began.
+	Entries int64
 }
 
 // Why a run is ending.
 const (
-	EndCancelled = "cancelled"
-	EndTimedOut  = "timedOut"
+	EndingCancelled = "cancelled"
+	EndingTimedOut  = "timedOut"
+	EndingFailed    = "failed"
 )
+
+// Closers are what has to be done between a run's end and its final status (Z1), each a bit.
+type Closers int
+
+// The closers.
+const (
+	CloserUndo      Closers = 1 << iota // the history has a step.undo
+	CloserOnFailure                     // the workflow has an onFailure
+	CloserOnCancel                      // the workflow has an onCancel
+)
+
+// Handlers are the closers of a workflow that has such handlers.
+func Handlers(onFailure, onCancel bool) Closers {
+	var c Closers
+	if onFailure {
+		c |= CloserOnFailure
+	}
+	if onCancel {
+		c |= CloserOnCancel
+	}
+	return c
+}
 
 // Phase is the state that the transition table is written in: a status, with ending told apart from running.
 type Phase string
@@ -114,7 +144,7 @@ const (
 	PhaseQueued  Phase = "queued"
 	PhaseRunning Phase = "running"
 	PhaseWaiting Phase = "waiting"
-	PhaseEnding  Phase = "ending"
+	PhaseEnding  Phase = "ending" // its last call may still save; a closing is queued, running or waiting again
 	PhaseEnded   Phase = "ended"
 )
 
@@ -123,7 +153,7 @@ func (r *Run) Phase() Phase {
 	switch {
 	case r.Status.Final():
 		return PhaseEnded
-	case r.Ending != nil:
+	case r.Ending != nil && !r.Ending.Closing:
 		return PhaseEnding
 	case r.Status == Running:
 		return PhaseRunning
@@ -133,6 +163,9 @@ func (r *Run) Phase() Phase {
 		return PhaseQueued
 	}
 }
+
+// Closing tells whether r is called to undo and to tell, before its final status.
+func (r *Run) Closing() bool { return r.Ending != nil && r.Ending.Closing }
 
 // TimerAt is when the timer must look at r: zero means never. A queued run is looked at by the dispatcher, and by the
 // timer only for its timeout and its waits.
@@ -155,7 +188,7 @@ func (r *Run) DueAt() time.Time { return earlier(r.NextAt, r.WaitsAt) }
 
 // ReadyAt is when the dispatcher may call r: zero where r is not queued.
 func (r *Run) ReadyAt() time.Time {
-	if r.Status == Queued && r.Ending == nil {
+	if r.Phase() == PhaseQueued {
 		return r.NextAt
 	}
 	return time.Time{}

@@ -225,7 +225,7 @@ func (a *App) code(call *wire.Call, d *definition) func(context.Context) (json.R
 // own has the playing claim the key of the run's own, unless that was answered before. A key that can't be had fails the run.
 func (a *App) own(config *play.Config, call *wire.Call, d *definition) {
 	answered := func(e wire.Entry) bool { return e.Kind == wire.KindClaim && e.Name == "" }
-	if d.onceKey == nil || slices.ContainsFunc(call.Steps.Entries, answered) {
+	if call.Ending != nil || d.onceKey == nil || slices.ContainsFunc(call.Steps.Entries, answered) {
 		return
 	}
 	key, err := d.onceKey(call.Run.Payload)

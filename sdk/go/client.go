@@ -55,8 +55,11 @@ func (a *App) send(ctx context.Context, r request, into any) error {
 	address, key := a.target(ctx)
 	started := time.Now()
 	pause := 100 * time.Millisecond
-	for {
+	for first := true; ; first = false {
 		again, asked, err := a.try(ctx, address, key, &r, into)
+		if !first && r.method == http.MethodDelete && isAPIError(err, "not_found") {
+			return nil // a try before this one removed it
+		}
 		if err == nil || !again || ctx.Err() != nil || time.Since(started) > patience {
 			return err
 		}
@@ -125,6 +128,8 @@ func askedPause(response *http.Response) time.Duration {
 // judge reads an answer. again says that it is one that passes.
 func judge(status int, text []byte, into any) (again bool, err error) {
 	switch status {
+	case http.StatusNoContent:
+		return false, nil
 	case http.StatusOK, http.StatusCreated:
 		if err := json.Unmarshal(text, into); err != nil {
 			return false, fmt.Errorf("nelkap: the server's answer is not what this SDK knows: is NELKAP_URL right? (%w)", err)
@@ -140,6 +145,12 @@ func judge(status int, text []byte, into any) (again bool, err error) {
 		refused.Code, refused.Detail = "unknown", http.StatusText(status)+": is NELKAP_URL the address of a Nelkap server?"
 	}
 	return again, refused
+}
+
+// frozen is true in code that is played without acting: what would act there answers as if it had.
+func frozen(ctx context.Context) bool {
+	f := play.From(ctx)
+	return f != nil && f.Frozen()
 }
 
 // inRun is true where ctx belongs to a run of this app's process.

@@ -30,6 +30,8 @@
 //     then ends there, as by runtime.Goexit: deferred functions do run, and CallOver tells them. A step in such a deferred
 //     function returns ErrCallOver. Goroutines that the function started itself don't end with it: for steps side by side use
 //     step.Parallel, Map and Race, whose branches do, and take turns outside bodies, so that every call goes the same way.
+//   - A run that failed for good, timed out or was cancelled closes in calls of its own, where it has something to undo (step.Undo) or a
+//     handler (OnFailure, OnCancel): the function is played again with what was saved, and starts nothing.
 //   - A step's body gets a context of its own, without the values of the workflow's. It ends only when the call was superseded,
 //     the run was cancelled or timed out, or the step's Timeout has passed; context.Cause says which.
 //

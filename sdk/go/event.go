@@ -91,6 +91,13 @@ func (a *App) emit(ctx context.Context, messages []eventMessage, names []play.Se
 			messages[i].ID = typeid.New("evt")
 		}
 	}
+	if frozen(ctx) {
+		answer := make([]Emitted, len(messages))
+		for i, m := range messages {
+			answer[i] = Emitted{ID: m.ID, Created: true}
+		}
+		return answer, nil
+	}
 	body, err := value.Encode("events", &messages)
 	if err != nil {
 		return nil, NonRetriable(fmt.Errorf("nelkap: the events can't be sent: %w", err))

@@ -40,7 +40,10 @@ type fakeServer struct {
 	foreign  map[int64]bool // the entries that no save made
 	owned    bool           // another run owns every key
 	ending   *wire.Ending
+	closing  *wire.Closing // the run closes
+	restarts int
 	saves    []savedItem // every item that was accepted, in order
+	lines    []savedLine
 	requests []seenRequest
 	ends     []endMessage
 	polls    int
@@ -134,6 +137,11 @@ type answer struct {
 	Unsaved      []savedItem
 	Excused      bool
 	Detail       string
+	Payload      json.RawMessage
+	Logs         []savedLine
+	Unasked      []wire.StepKind
+	Asked        []wire.StepKind // of a verify, as is End
+	End          string
 }
 
 // callMessage is the next call of the run.
@@ -158,12 +166,12 @@ func (s *fakeServer) callMessage(workflow string, payload any) []byte {
 		open = append(open, wire.Open{Kind: w.Kind, Name: w.Name, Number: w.Number})
 	}
 	steps["waiting"] = open
-	run := map[string]any{"id": "run_1", "workflow": workflow, "app": "shop", "root": "run_1", "attempt": s.runAttempt, "event": nil, "replayOf": s.replayOf}
+	run := map[string]any{"id": "run_1", "workflow": workflow, "app": "shop", "root": "run_1", "attempt": s.runAttempt, "event": nil, "replayOf": s.replayOf, "restart": s.restarts}
 	if payload != nil {
 		run["payload"] = payload
 	}
 	text, err := json.Marshal(map[string]any{
-		"type": "call", "run": run, "steps": steps, "limits": s.limits, "url": s.callURL,
+		"type": "call", "run": run, "steps": steps, "limits": s.limits, "url": s.callURL, "ending": s.closing,
 		"call": map[string]any{
 			"id": id, "epoch": s.calls, "token": s.epochs[id], "cuts": s.cuts,
 			"leaseMs": s.leaseMs, "heartbeatMs": s.heartbeatMs, "sentAt": s.sentAt,
@@ -212,6 +220,7 @@ func (s *fakeServer) serve(r *http.Request) answer {
 	for _, item := range a.Register {
 		s.saveItem(item)
 	}
+	s.lines = append(s.lines, a.Logs...)
 	return a
 }
 
@@ -350,6 +359,7 @@ func (s *fakeServer) save(body []byte) any {
 			Call, Token, Nonce string
 			Seen               int64
 			Items              []savedItem
+			Logs               []savedLine
 		}
 	}
 	if err := json.Unmarshal(body, &message); err != nil {
@@ -370,6 +380,7 @@ func (s *fakeServer) save(body []byte) any {
 			outcomes = append(outcomes, map[string]any{"call": save.Call, "status": "ended"})
 			continue
 		}
+		s.lines = append(s.lines, save.Logs...)
 		items, own := []any{}, map[int64]bool{}
 		for _, item := range save.Items {
 			outcome := s.saveItem(item)
@@ -437,6 +448,8 @@ func (s *fakeServer) saveItem(item savedItem) map[string]any {
 	switch item.Op {
 	case "claim":
 		e.Status, e.Output = "completed", fmt.Append(nil, !s.owned)
+	case "undo":
+		e.Status = "completed"
 	case "callback":
 		e.Status, e.Output = "completed", json.RawMessage(`{"url":"http://server.test/callbacks/tok","token":"tok"}`)
 	}

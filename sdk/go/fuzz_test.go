@@ -52,13 +52,22 @@ func FuzzServe(f *testing.F) {
 		`{"type":"call","run":{"id":"r","workflow":"w"},"call":{"id":"c","token":"t"},"steps":{"entries":[{"entry":1,"kind":"run","name":"s","number":1,"status":"completed","output":"not a number"}]},"url":"http://x"}`,
 		`{"type":"call","run":{"id":"r","workflow":"w"},"call":{"id":"c","token":"t"},"steps":{"entries":[{"entry":2,"kind":"run","name":"s","number":1,"status":"completed","output":7},{"entry":2,"kind":"run","name":"s","number":1,"status":"failed"}],"next":-9},"url":"http://x"}`,
 		`{"type":"call","run":{"id":"r","workflow":"w"},"call":{"id":"c","token":"t"},"steps":{"entries":[{"entry":1,"kind":"sleep","name":"s","number":1,"status":"failed","error":{"name":"E","message":"m","cause":{"cause":{}}}}]},"limits":{"steps":-1,"resultBytes":1},"url":"http://x"}`,
+		`{"type":"call","run":{"id":"r","workflow":"w"},"call":{"id":"c","token":"t"},"steps":{"entries":[{"entry":1,"kind":"undo","name":"u","number":1,"status":"completed"}]},"ending":{"reason":"failed","error":{"name":"E","message":"m"},"entries":1},"url":"http://x"}`,
+		`{"type":"call","run":{"id":"r","workflow":"w"},"call":{"id":"c","token":"t"},"steps":{"entries":[{"entry":1,"kind":"undo","name":"x","number":-1}]},"ending":{"reason":"?","entries":-1},"url":"http://x"}`,
+		`{"type":"verify","run":{"id":"r","workflow":"w"},"steps":{"entries":[{"entry":1,"kind":"run","name":"s","number":1,"status":"completed","output":7}]},"limitMs":5000}`,
+		`{"type":"verify","run":{"id":"r","workflow":"w"},"steps":{"entries":[{"entry":1,"kind":"sleep","name":"u","number":1}],"next":null,"waiting":[{"kind":"claim","name":"s","number":1}]},"limitMs":-1}`,
 	} {
 		f.Add([]byte(body))
 	}
 	app := nelkap.New(nelkap.Options{SigningKey: testKey, URL: "http://server.test", Logger: quiet, HTTPClient: &http.Client{Transport: supersede{}}})
 	nelkap.NewWorkflow(app, "w", func(ctx context.Context, _ any) (int, error) {
+		if err := step.Undo(ctx, "u", func(context.Context) error { return nil }); err != nil {
+			return 0, err
+		}
 		return step.Run(ctx, "s", func(context.Context) (int, error) { return 1, nil })
-	})
+	}, nelkap.OnFailure(func(ctx context.Context, _ nelkap.Failure[any]) error {
+		return step.Do(ctx, "s", func(context.Context) error { return nil })
+	}))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel() // a call whose pages can't be had must not hold the fuzzer

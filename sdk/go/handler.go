@@ -95,7 +95,7 @@ func (a *App) serve(w http.ResponseWriter, r *http.Request) *refusal {
 	}
 	signed := play.StageOf(r.Context()) != nil
 	if !signed {
-		if signed, refused = a.verify(r, body, arrived); refused != nil {
+		if signed, refused = a.authenticate(r, body, arrived); refused != nil {
 			return refused
 		}
 	}
@@ -110,8 +110,10 @@ func (a *App) serve(w http.ResponseWriter, r *http.Request) *refusal {
 		return nil
 	case "call":
 		return a.call(w, r, &request.Call, signed, arrived)
+	case "verify":
+		return a.verify(w, &request)
 	}
-	return badRequest("the body's type is %q, and this SDK knows describe and call", request.Type)
+	return badRequest("the body's type is %q, and this SDK knows describe, call and verify", request.Type)
 }
 
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *refusal) {
@@ -140,9 +142,9 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *refusal) {
 	return body, nil
 }
 
-// verify checks the signature over the raw bytes, before anything is parsed. signed is false for a call that an app without a
+// authenticate checks the signature over the raw bytes, before anything is parsed. signed is false for a call that an app without a
 // key takes from its own machine.
-func (a *App) verify(r *http.Request, body []byte, now time.Time) (signed bool, refused *refusal) {
+func (a *App) authenticate(r *http.Request, body []byte, now time.Time) (signed bool, refused *refusal) {
 	s := a.settings()
 	if s.keyErr != nil {
 		s.logger.Error("nelkap: a signing key can't be used, and every call is refused", "error", s.keyErr)
@@ -212,12 +214,9 @@ func (a *App) call(w http.ResponseWriter, r *http.Request, call *wire.Call, sign
 	if call.Run.ID == "" || call.Call.ID == "" || call.Call.Token == "" {
 		return badRequest("a call needs a run, a call and a token")
 	}
-	d := a.workflow(call.Run.Workflow)
-	if d == nil {
-		return &refusal{
-			status: http.StatusNotFound, code: "workflow_unknown", title: "Workflow unknown",
-			text: fmt.Sprintf("the app has no workflow %q: declare it with NewWorkflow, or let the run wait until it is back", call.Run.Workflow),
-		}
+	d, refused := a.declared(call.Run.Workflow)
+	if refused != nil {
+		return refused
 	}
 	config, refused := a.config(call, d, signed, arrived)
 	if refused != nil {
@@ -246,6 +245,18 @@ func (a *App) call(w http.ResponseWriter, r *http.Request, call *wire.Call, sign
 	return deliver(w, r, p)
 }
 
+// declared is the workflow of that name.
+func (a *App) declared(name string) (*definition, *refusal) {
+	d := a.workflow(name)
+	if d == nil {
+		return nil, &refusal{
+			status: http.StatusNotFound, code: "workflow_unknown", title: "Workflow unknown",
+			text: fmt.Sprintf("the app has no workflow %q: declare it with NewWorkflow, or let the run wait until it is back", name),
+		}
+	}
+	return d, nil
+}
+
 // config is how a call is played.
 func (a *App) config(call *wire.Call, d *definition, signed bool, arrived time.Time) (play.Config, *refusal) {
 	s := a.settings()
@@ -267,6 +278,9 @@ func (a *App) config(call *wire.Call, d *definition, signed bool, arrived time.T
 		Retries: d.retriesOr(defaultRetries), Code: a.code(call, d),
 	}
 	a.own(&config, call, d)
+	if call.Ending != nil {
+		d.close(&config, call)
+	}
 	sent := call.Call.SentAt
 	config.Bind = !sent.IsZero() && destination.ServerTime(arrived).Sub(sent) > bindAge
 	if limit := a.options.MaxDuration; limit > 0 {

@@ -30,13 +30,18 @@ type manifestWorkflow struct {
 	Retries   *int      `json:"retries,omitempty"`
 	TimeoutMs int64     `json:"timeoutMs,omitempty"`
 	LeaseMs   int64     `json:"leaseMs,omitempty"`
+	OnFailure bool      `json:"onFailure,omitempty"`
+	OnCancel  bool      `json:"onCancel,omitempty"`
 }
 
 // newManifest describes workflows, in the byte order of their names.
 func newManifest(app string, workflows map[string]*definition) manifest {
 	list := make([]manifestWorkflow, 0, len(workflows))
 	for _, d := range workflows {
-		list = append(list, manifestWorkflow{d.name, d.triggers, d.cancelOn, d.retries, d.timeout.Milliseconds(), d.lease.Milliseconds()})
+		list = append(list, manifestWorkflow{
+			d.name, d.triggers, d.cancelOn, d.retries, d.timeout.Milliseconds(), d.lease.Milliseconds(),
+			d.failed != nil, d.cancelled != nil,
+		})
 	}
 	slices.SortFunc(list, func(a, b manifestWorkflow) int { return cmp.Compare(a.Name, b.Name) })
 	text, err := value.Encode("workflows", &list)

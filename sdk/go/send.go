@@ -33,7 +33,7 @@ func (a *App) beginSends(ctx context.Context, names []play.SendName) (*sending, 
 	switch where {
 	case play.SendsInCode:
 		a.warnOnce(ctx, "nelkap: Run and Emit outside steps act each time the code runs, on every call of the run: place them in a step")
-	case play.SendsInStep: // they act once
+	case play.SendsInStep, play.SendsNowhere: // they act once, or not at all
 	case play.SendsAfterStep:
 		a.warnOnce(ctx, "nelkap: Run and Emit with the context of a step that has ended act as outside any run: wait for them in the step")
 	}
@@ -55,7 +55,7 @@ func (a *App) warnOnce(ctx context.Context, text string) {
 	if _, seen := a.warned.LoadOrStore(text+place, true); !seen {
 		logger := a.settings().logger
 		if f := play.From(ctx); f != nil {
-			logger = f.Logger()
+			logger = f.Local()
 		}
 		logger.Warn(text, "place", place)
 	}

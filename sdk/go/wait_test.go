@@ -321,6 +321,7 @@ func TestWaitsThatCanNotBeAreRefused(t *testing.T) {
 		"a year at most":                 ctxOnly(func(ctx context.Context) error { return step.Sleep(ctx, "a", 367*24*time.Hour) }),
 		"within a year from now":         ctxOnly(func(ctx context.Context) error { return step.SleepUntil(ctx, "a", time.Time{}) }),
 		"the step needs one":             ctxOnly(func(ctx context.Context) error { return step.Sleep(ctx, "", 1) }),
+		"is one of a handler's steps":    ctxOnly(func(ctx context.Context) error { return step.Sleep(ctx, "onFailure: a", 1) }),
 		"the name that the step had":     ctxOnly(func(ctx context.Context) error { return step.Sleep(ctx, "a", 1, step.Was("")) }),
 		"needs the name of an event":     ctxOnly(func(ctx context.Context) error { _, err := step.WaitForAny(ctx, "a", nil); return err }),
 		"the event needs one":            ctxOnly(func(ctx context.Context) error { _, err := step.WaitForAny(ctx, "a", []string{"e", ""}); return err }),

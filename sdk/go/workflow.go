@@ -54,7 +54,10 @@ type definition struct {
 	lease    time.Duration
 	once     any // what Once was given; nil: nothing
 	// onceKey is the key that only one run may own, for a payload; nil: there is none.
-	onceKey func(payload json.RawMessage) (string, error)
+	onceKey             func(payload json.RawMessage) (string, error)
+	onFailure, onCancel any // what they were given; nil: nothing
+	// failed and cancelled call them; nil: there is none.
+	failed, cancelled func(ctx context.Context, c *closed) error
 	// play runs the function on a payload and gives its output, nil for undefined.
 	play func(ctx context.Context, payload json.RawMessage) (json.RawMessage, error)
 }
@@ -106,6 +109,7 @@ func NewWorkflow[In, Out any](app *App, name string, fn func(ctx context.Context
 		o.workflowOption(d)
 	}
 	d.onceKey = onceKey[In](d)
+	d.failed, d.cancelled = onFailure[In](d), onCancel[In](d)
 	app.declare(d)
 	return &Workflow[In, Out]{app: app, name: name}
 }
@@ -186,8 +190,9 @@ func triggerOf(kind, name string, t trigger, opts []TriggerOption) trigger {
 
 // Tick is the payload of a run that a schedule started.
 type Tick struct {
-	Schedule string    `json:"schedule"`
-	Time     time.Time `json:"time"` // when the tick was due
+	Schedule string          `json:"schedule"`
+	Time     time.Time       `json:"time"`              // when the tick was due
+	Payload  json.RawMessage `json:"payload,omitempty"` // the schedule's own; nil where it has none
 }
 
 // If lets a trigger start runs only where the filter, a CEL expression over the event, is true. Never build a filter from

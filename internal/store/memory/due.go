@@ -92,3 +92,16 @@ func (s *Store) NextDue(context.Context) (time.Time, error) {
 	}
 	return next, nil
 }
+
+// dropEvents removes old events, but for the newest of all.
+func (s *Store) dropEvents(op store.DropEvents) (dropped int) {
+	s.events = slices.DeleteFunc(s.events, func(e store.Event) bool {
+		drop := dropped < op.Limit && e.Position < s.stored && !e.CreatedAt.After(op.Before)
+		if drop {
+			dropped++
+			delete(s.byName, eventID{e.Env, e.Name, e.ID})
+		}
+		return drop
+	})
+	return dropped
+}

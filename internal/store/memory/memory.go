@@ -22,8 +22,9 @@ import (
 type Store struct {
 	mu     sync.Mutex // guards everything below
 	runs   map[string]*run
-	events []store.Event // in the order of their positions
-	byName map[eventID]int
+	events []store.Event     // in the order of their positions
+	stored int64             // how many events were ever stored
+	byName map[eventID]int64 // the positions of events
 	keys   map[keyID]*store.Key
 	apps   map[[2]string]store.App
 
@@ -35,6 +36,7 @@ type Store struct {
 
 	deliveries []store.Delivery // in the order of their positions
 	delivered  int64            // how many deliveries were ever stored
+	logged     int64            // how many lines of logs were ever stored
 }
 
 type run struct {
@@ -45,6 +47,8 @@ type run struct {
 	waits    []store.Wait
 	used     map[int64]bool // events, by position
 	after    int64          // the last event that was there when it was inserted
+	chapters []chapter
+	logs     []logLine
 }
 
 type eventID struct{ env, name, id string }
@@ -59,7 +63,7 @@ type keyID struct {
 // New makes an empty store.
 func New() *Store {
 	return &Store{
-		runs: map[string]*run{}, byName: map[eventID]int{}, keys: map[keyID]*store.Key{}, apps: map[[2]string]store.App{},
+		runs: map[string]*run{}, byName: map[eventID]int64{}, keys: map[keyID]*store.Key{}, apps: map[[2]string]store.App{},
 		callbacks: map[string]*store.Callback{}, cursors: map[string]int64{}, schedules: map[[2]string]store.Schedule{}, later: map[eventID]store.LaterEvent{},
 	}
 }
@@ -90,6 +94,8 @@ func (s *Store) check(change []store.Op) error {
 		case store.InsertRun:
 			if s.runs[op.Run.ID] != nil {
 				err = fmt.Errorf("run %s: %w", op.Run.ID, store.ErrExists)
+			} else if original := s.original(op.Replay); original != nil && original.Restart != op.Replay.Restart {
+				err = fmt.Errorf("run %s plays chapter %d: %w", original.ID, original.Restart, store.ErrStale)
 			}
 		case store.InsertEvent:
 			if s.event(op.Event.Env, op.Event.Name, op.Event.ID) != nil {
@@ -127,6 +133,9 @@ func (s *Store) checkUpdate(op store.UpdateRun) error {
 	if r.Version != op.Run.Version-1 {
 		return fmt.Errorf("run %s is at version %d, not %d: %w", r.ID, r.Version, op.Run.Version-1, store.ErrStale)
 	}
+	if n, begins := op.BeginsToClose(); begins && n != int64(len(r.entries)) {
+		return fmt.Errorf("run %s has %d entries, not %d: %w", r.ID, len(r.entries), n, store.ErrStale)
+	}
 	return nil
 }
 
@@ -147,8 +156,9 @@ func (s *Store) write(change []store.Op, res *store.Result) {
 		case store.InsertRun:
 			s.insert(op)
 		case store.InsertEvent:
-			s.byName[eventID{op.Event.Env, op.Event.Name, op.Event.ID}] = len(s.events)
-			op.Event.Position = int64(len(s.events) + 1)
+			s.stored++
+			op.Event.Position = s.stored
+			s.byName[eventID{op.Event.Env, op.Event.Name, op.Event.ID}] = s.stored
 			s.events = append(s.events, op.Event)
 		case store.UpdateRun:
 			s.update(op, res)
@@ -166,6 +176,10 @@ func (s *Store) write(change []store.Op, res *store.Result) {
 			s.insertDelivery(op.Delivery)
 		case store.DropDeliveries:
 			res.Dropped += s.dropDeliveries(op)
+		case store.AddLogs:
+			s.addLogs(op)
+		case store.DropEvents:
+			res.Dropped += s.dropEvents(op)
 		default:
 			s.writeWait(op)
 		}
@@ -173,7 +187,7 @@ func (s *Store) write(change []store.Op, res *store.Result) {
 }
 
 func (s *Store) insert(op store.InsertRun) {
-	s.runs[op.Run.ID] = &run{RunRecord: store.RunRecord{Run: op.Run, Payload: op.Payload}, after: int64(len(s.events)), used: map[int64]bool{}}
+	s.runs[op.Run.ID] = &run{RunRecord: store.RunRecord{Run: op.Run, Payload: op.Payload}, after: s.stored, used: map[int64]bool{}}
 	r := s.runs[op.Run.ID]
 	if original := s.original(op.Replay); original != nil {
 		for _, e := range original.entries[:min(int(op.Replay.Entries), len(original.entries))] {
@@ -201,14 +215,21 @@ func (s *Store) original(replay *store.Replay) *run {
 
 func (s *Store) update(op store.UpdateRun, res *store.Result) {
 	r := s.runs[op.Run.ID]
+	if op.Chapter != nil {
+		s.closeChapter(r, *op.Chapter, op.Run.Restart, op.Run.NextAt)
+	}
 	r.Run = op.Run
+	if op.Output != nil {
+		r.Output = op.Output
+	}
+	if op.Error != nil {
+		r.Error = op.Error
+	}
 	if op.Run.Status.Final() {
-		r.Output, r.Error = op.Output, op.Error
-		for id := range s.keys {
-			if id.kind == store.KeySend && id.scope == r.ID {
-				delete(s.keys, id)
-			}
-		}
+		s.freeSends(r.ID)
+	}
+	if op.CloseWaits {
+		s.leaveWaits(r, op.Chapter != nil)
 	}
 	for i := range r.attempts {
 		if a := &r.attempts[i]; op.CutCall != "" && a.CallID == op.CutCall && a.EndedAt.IsZero() {

@@ -22,6 +22,21 @@ func (s *Store) Load(_ context.Context, runID string) (workflow.Run, store.Histo
 	return r.Run, r.history(), nil
 }
 
+// State implements store.Reader.
+func (s *Store) State(ctx context.Context, q store.EntryQuery) (store.State, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.runs[q.RunID]
+	if r == nil {
+		return store.State{}, fmt.Errorf("run %s: %w", q.RunID, store.ErrNotFound)
+	}
+	state := store.State{RunRecord: r.RunRecord, History: r.history(), Attempts: r.sortedAttempts(), Waits: s.waits(store.WaitQuery{Set: store.WaitsOfRun, RunID: q.RunID})}
+	if q.EntriesMax > 0 {
+		state.Entries = r.page(q)
+	}
+	return state, nil
+}
+
 // Record implements store.Reader.
 func (s *Store) Record(_ context.Context, env, runID string) (store.RunRecord, error) {
 	s.mu.Lock()
@@ -39,7 +54,7 @@ func (s *Store) Runs(_ context.Context, q store.RunQuery) ([]store.RunRecord, er
 	defer s.mu.Unlock()
 	list := s.sorted(func(r *run) bool {
 		return r.Env == q.Env && (q.App == "" || r.App == q.App) && (q.Workflow == "" || r.Workflow == q.Workflow) &&
-			(q.Status == "" || r.Status == q.Status) && (q.Key == "" || r.Key == q.Key) && (q.Before == "" || r.ID < q.Before)
+			(q.Status == "" || r.Status == q.Status) && (q.Key == "" || r.Key == q.Key) && (q.Before == "" || r.ID < q.Before) && (!q.Live || !r.Status.Final())
 	}, func(a, b *run) int { return byID(b, a) })
 	var out []store.RunRecord
 	for _, r := range list[:min(q.Limit, len(list))] {
@@ -56,9 +71,13 @@ func (s *Store) Entries(_ context.Context, q store.EntryQuery) ([]store.Entry, e
 	if r == nil {
 		return nil, fmt.Errorf("run %s: %w", q.RunID, store.ErrNotFound)
 	}
+	return r.page(q), nil
+}
+
+func (r *run) page(q store.EntryQuery) []store.Entry {
 	var out []store.Entry
 	size := 0
-	for _, e := range r.entries {
+	for _, e := range r.chapterEntries(q.Chapter) {
 		if e.Entry <= q.After {
 			continue
 		}
@@ -68,7 +87,7 @@ func (s *Store) Entries(_ context.Context, q store.EntryQuery) ([]store.Entry, e
 		}
 		out = append(out, e)
 	}
-	return out, nil
+	return out
 }
 
 // Attempts implements store.Reader.
@@ -79,11 +98,15 @@ func (s *Store) Attempts(_ context.Context, runID string) ([]store.Attempt, erro
 	if r == nil {
 		return nil, fmt.Errorf("run %s: %w", runID, store.ErrNotFound)
 	}
+	return r.sortedAttempts(), nil
+}
+
+func (r *run) sortedAttempts() []store.Attempt {
 	out := slices.Clone(r.attempts)
 	slices.SortFunc(out, func(a, b store.Attempt) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Number, b.Number), cmp.Compare(a.Attempt, b.Attempt))
 	})
-	return out, nil
+	return out
 }
 
 // Timers implements store.Reader.
@@ -140,10 +163,12 @@ func (s *Store) Event(_ context.Context, env, name, id string) (store.Event, err
 }
 
 func (s *Store) event(env, name, id string) *store.Event {
-	if i, ok := s.byName[eventID{env, name, id}]; ok {
-		return &s.events[i]
+	position, ok := s.byName[eventID{env, name, id}]
+	if !ok {
+		return nil
 	}
-	return nil
+	i, _ := slices.BinarySearchFunc(s.events, position, func(e store.Event, position int64) int { return cmp.Compare(e.Position, position) })
+	return &s.events[i]
 }
 
 // Events implements store.Reader.

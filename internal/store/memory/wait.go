@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/workflow"
@@ -59,7 +60,7 @@ func (s *Store) writeWait(op store.Op) {
 		s.keys[id(op.Key)] = &op.Key
 	case store.CloseWait:
 		if r := s.runs[op.RunID]; r != nil {
-			r.waits = slices.DeleteFunc(r.waits, func(w store.Wait) bool { return w.StepID == op.StepID })
+			r.waits = slices.DeleteFunc(r.waits, func(w store.Wait) bool { return w.Child == op.Child })
 		}
 	case store.LookedBack:
 		if r := s.runs[op.RunID]; r != nil {
@@ -74,13 +75,13 @@ func (s *Store) writeWait(op store.Op) {
 
 // openWait opens a wait, unless its step has an entry or an open wait.
 func (s *Store) openWait(r *run, w store.OpenWait) bool {
-	if r.find(w.StepID) != nil || slices.ContainsFunc(r.waits, func(other store.Wait) bool { return other.StepID == w.StepID }) {
+	if r.find(w.StepID) != nil || slices.ContainsFunc(r.waits, func(other store.Wait) bool { return other.StepID == w.StepID && !other.Orphan }) {
 		return false
 	}
 	s.opened++
 	opened := store.Wait{RunID: r.ID, Env: r.Env, Wait: w.Wait, Order: s.opened, Looked: w.Event == nil}
 	if w.Event != nil {
-		opened.After = int64(len(s.events))
+		opened.After = s.stored
 		if w.Event.SinceRun {
 			opened.After = r.after
 		}
@@ -94,11 +95,24 @@ func (s *Store) openWait(r *run, w store.OpenWait) bool {
 
 // closeWait closes the wait of a step that has its entry; an invoke whose child lives becomes an orphan.
 func (s *Store) closeWait(r *run, step workflow.StepID) {
-	r.waits = slices.DeleteFunc(r.waits, func(w store.Wait) bool { return w.StepID == step && !s.childLives(w) })
+	r.waits = slices.DeleteFunc(r.waits, func(w store.Wait) bool { return w.StepID == step && !w.Orphan && !s.childLives(w) })
 	for i := range r.waits {
 		if r.waits[i].StepID == step {
 			r.waits[i].Orphan = true
 		}
+	}
+}
+
+// leaveWaits closes the waits of a run that goes on without them; invokes whose children live become orphans. A restart keeps what its
+// workflow's cancelOn waits for.
+func (s *Store) leaveWaits(r *run, restarts bool) {
+	keeps := func(w store.Wait) bool { return restarts && w.Kind == workflow.KindCancel }
+	r.waits = slices.DeleteFunc(r.waits, func(w store.Wait) bool { return !keeps(w) && !s.childLives(w) })
+	for i := range r.waits {
+		r.waits[i].Orphan = r.waits[i].Orphan || !keeps(r.waits[i])
+	}
+	for i := range r.attempts {
+		r.attempts[i].RetryAt = time.Time{}
 	}
 }
 
@@ -117,6 +131,10 @@ func (s *Store) childLives(w store.Wait) bool {
 func (s *Store) Waits(_ context.Context, q store.WaitQuery) ([]store.Wait, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.waits(q), nil
+}
+
+func (s *Store) waits(q store.WaitQuery) []store.Wait {
 	var out []store.Wait
 	for _, r := range s.runs {
 		for _, w := range r.waits {
@@ -129,7 +147,7 @@ func (s *Store) Waits(_ context.Context, q store.WaitQuery) ([]store.Wait, error
 	if q.Limit > 0 && len(out) > q.Limit {
 		out = out[:q.Limit]
 	}
-	return out, nil
+	return out
 }
 
 func (s *Store) selects(q store.WaitQuery, r *run, w store.Wait) bool {

@@ -5,6 +5,7 @@ import (
 	"encoding/json/v2"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -19,23 +20,60 @@ func (s *Store) Load(ctx context.Context, runID string) (workflow.Run, store.His
 	var run workflow.Run
 	var history store.History
 	err := s.read(ctx, func(conn *sqlite.Conn) error {
-		seq := int64(0)
-		err := query(conn, sqlSelectRun, func(b *binder) { b.text(runID) },
-			func(r *scanner) error { seq, run = r.int(), scanRun(r); return nil })
-		if err != nil || seq == 0 {
+		found := false
+		err := query(conn, sqlSelectRun, func(b *binder) { b.text(runID) }, func(r *scanner) error {
+			run, found = scanRun(r), true
+			history = store.History{Entries: r.int(), Bytes: r.int()}
+			return nil
+		})
+		if err != nil || !found {
 			return orNotFound(err, "run "+runID)
 		}
-		history, err = readHistory(conn, seq)
-		return err
+		return nil
 	})
 	return run, history, err
 }
 
+// State implements store.Reader. Its reads share a transaction: that is what makes them one moment, and each that stood alone would cost
+// more in locks than in reading.
+func (s *Store) State(ctx context.Context, q store.EntryQuery) (store.State, error) {
+	var state store.State
+	err := s.read(ctx, func(conn *sqlite.Conn) (err error) {
+		if err := exec(conn, "BEGIN", nil); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, exec(conn, "COMMIT", nil)) }()
+		return readState(conn, q, &state)
+	})
+	return state, err
+}
+
+func readState(conn *sqlite.Conn, q store.EntryQuery, state *store.State) error {
+	seq := int64(0)
+	err := query(conn, sqlSelectState, func(b *binder) { b.text(q.RunID) }, func(r *scanner) error { seq, state.RunRecord = r.int(), scanRecord(r); return nil })
+	if err != nil || seq == 0 {
+		return orNotFound(err, "run "+q.RunID)
+	}
+	if state.History, err = readHistory(conn, seq, state.Restart); err != nil {
+		return err
+	}
+	if q.EntriesMax > 0 && state.History.Entries > q.After {
+		if state.Entries, err = readEntries(conn, seq, int64(state.Restart), q); err != nil {
+			return err
+		}
+	}
+	if state.Attempts, err = readAttempts(conn, seq); err != nil {
+		return err
+	}
+	state.Waits, err = readWaits(conn, sqlWaitsOfRun, func(b *binder) { b.text(q.RunID); b.int(0); b.int(math.MaxInt64) })
+	return err
+}
+
 // readHistory sums up a run's history. Bytes are read from the rows' headers: results themselves are not touched.
-func readHistory(conn *sqlite.Conn, seq int64) (store.History, error) {
+func readHistory(conn *sqlite.Conn, seq int64, restart int) (store.History, error) {
 	var h store.History
 	err := query(conn, sqlSelectHistory,
-		func(b *binder) { b.int(seq) },
+		func(b *binder) { b.int(seq); b.int(int64(restart)) },
 		func(r *scanner) error { h = store.History{Entries: r.int(), Bytes: r.int()}; return nil })
 	return h, err
 }
@@ -69,6 +107,9 @@ func (s *Store) Runs(ctx context.Context, q store.RunQuery) ([]store.RunRecord, 
 			where, values = append(where, ` AND `+f.column), append(values, f.value)
 		}
 	}
+	if q.Live {
+		where = append(where, ` AND ended_at=0`)
+	}
 	var out []store.RunRecord
 	err := s.read(ctx, func(conn *sqlite.Conn) error {
 		return query(conn, sqlSelectRecords+strings.Join(where, "")+` ORDER BY id DESC LIMIT +?`, func(b *binder) {
@@ -85,29 +126,39 @@ func (s *Store) Runs(ctx context.Context, q store.RunQuery) ([]store.RunRecord, 
 func (s *Store) Entries(ctx context.Context, q store.EntryQuery) ([]store.Entry, error) {
 	var out []store.Entry
 	err := s.read(ctx, func(conn *sqlite.Conn) error {
-		seq, err := seqOf(conn, q.RunID)
+		seq, restart, err := seqOf(conn, q.RunID)
 		if err != nil {
 			return err
 		}
-		size := 0
-		err = query(conn, sqlSelectEntries, func(b *binder) {
-			b.int(seq)
-			b.int(int64(max(q.EntriesMax, 1)))
-			b.int(q.After)
-		}, func(r *scanner) error {
-			e := scanEntry(r)
-			size += len(e.Output) + len(e.Error)
-			if len(out) > 0 && size > q.BytesMax {
-				return errFull
-			}
-			out = append(out, e)
-			return nil
-		})
-		if errors.Is(err, errFull) {
-			return nil
+		if q.Chapter != nil {
+			restart = int64(*q.Chapter)
 		}
+		out, err = readEntries(conn, seq, restart, q)
 		return err
 	})
+	return out, err
+}
+
+func readEntries(conn *sqlite.Conn, seq, restart int64, q store.EntryQuery) ([]store.Entry, error) {
+	var out []store.Entry
+	size := 0
+	err := query(conn, sqlSelectEntries, func(b *binder) {
+		b.int(seq)
+		b.int(restart)
+		b.int(int64(max(q.EntriesMax, 1)))
+		b.int(q.After)
+	}, func(r *scanner) error {
+		e := scanEntry(r)
+		size += len(e.Output) + len(e.Error)
+		if len(out) > 0 && size > q.BytesMax {
+			return errFull
+		}
+		out = append(out, e)
+		return nil
+	})
+	if errors.Is(err, errFull) {
+		err = nil
+	}
 	return out, err
 }
 
@@ -125,30 +176,36 @@ func scanEntry(r *scanner) store.Entry {
 func (s *Store) Attempts(ctx context.Context, runID string) ([]store.Attempt, error) {
 	var out []store.Attempt
 	err := s.read(ctx, func(conn *sqlite.Conn) error {
-		seq, err := seqOf(conn, runID)
+		seq, _, err := seqOf(conn, runID)
 		if err != nil {
 			return err
 		}
-		return query(conn, sqlSelectAttempts,
-			func(b *binder) { b.int(seq) }, func(r *scanner) error {
-				out = append(out, store.Attempt{
-					StepID: workflow.StepID{Name: r.text(), Number: int(r.int())}, Attempt: int(r.int()),
-					CallID: r.text(), Error: r.blob(), StartedAt: r.time(), EndedAt: r.time(), RetryAt: r.time(), Again: r.bool(),
-				})
-				return nil
-			})
+		out, err = readAttempts(conn, seq)
+		return err
 	})
 	return out, err
 }
 
-func seqOf(conn *sqlite.Conn, runID string) (int64, error) {
-	seq := int64(0)
-	err := query(conn, sqlSelectSeq, func(b *binder) { b.text(runID) },
-		func(r *scanner) error { seq = r.int(); return nil })
+func readAttempts(conn *sqlite.Conn, seq int64) ([]store.Attempt, error) {
+	var out []store.Attempt
+	err := query(conn, sqlSelectAttempts,
+		func(b *binder) { b.int(seq) }, func(r *scanner) error {
+			out = append(out, store.Attempt{
+				StepID: workflow.StepID{Name: r.text(), Number: int(r.int())}, Attempt: int(r.int()),
+				CallID: r.text(), Error: r.blob(), StartedAt: r.time(), EndedAt: r.time(), RetryAt: r.time(), Again: r.bool(),
+			})
+			return nil
+		})
+	return out, err
+}
+
+func seqOf(conn *sqlite.Conn, runID string) (seq, restart int64, err error) {
+	err = query(conn, sqlSelectSeq, func(b *binder) { b.text(runID) },
+		func(r *scanner) error { seq, restart = r.int(), r.int(); return nil })
 	if err != nil || seq == 0 {
-		return 0, orNotFound(err, "run "+runID)
+		return 0, 0, orNotFound(err, "run "+runID)
 	}
-	return seq, nil
+	return seq, restart, nil
 }
 
 func orNotFound(err error, what string) error {

@@ -28,10 +28,16 @@ func bindState(b *binder, r *workflow.Run) {
 	if r.Ending != nil {
 		b.text(r.Ending.Reason)
 		b.time(r.Ending.At)
+		b.bool(r.Ending.Closing)
+		b.int(r.Ending.Entries)
 	} else {
 		b.null()
 		b.null()
+		b.bool(false)
+		b.int(0)
 	}
+	b.int(int64(r.Closers))
+	b.text(r.Warning)
 	b.bool(r.Invokes)
 	b.int(int64(r.Attempts))
 	b.int(int64(r.Cuts))
@@ -66,9 +72,10 @@ func scanRun(s *scanner) workflow.Run {
 	r.Call = scanCall(s)
 	r.Prior = scanCall(s)
 	r.NextAt, r.TimeoutAt, r.WaitsAt, r.WokenAt, r.Reason = s.time(), s.time(), s.time(), s.time(), s.text()
-	if ending := (workflow.Ending{Reason: s.text(), At: s.time()}); ending.Reason != "" {
+	if ending := (workflow.Ending{Reason: s.text(), At: s.time(), Closing: s.bool(), Entries: s.int()}); ending.Reason != "" {
 		r.Ending = &ending
 	}
+	r.Closers, r.Warning = workflow.Closers(s.int()), s.text()
 	r.Invokes = s.bool()
 	r.Attempts, r.Cuts, r.Yields, r.Progress = int(s.int()), int(s.int()), int(s.int()), s.int()
 	r.CreatedAt, r.StartedAt, r.EndedAt = s.time(), s.time(), s.time()

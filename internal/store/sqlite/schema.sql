@@ -33,6 +33,10 @@ CREATE TABLE runs (
   reason         TEXT NOT NULL,
   ending_reason  TEXT,
   ending_at      INTEGER,
+  closing        INTEGER NOT NULL,         -- 1: it is called to undo and to tell
+  ending_entries INTEGER NOT NULL,
+  closers        INTEGER NOT NULL,         -- bits: what has to be done when it ends
+  warning        TEXT NOT NULL,
   invokes        INTEGER NOT NULL,
   attempts       INTEGER NOT NULL,
   cuts           INTEGER NOT NULL,
@@ -85,6 +89,34 @@ CREATE TABLE steps (
 ) STRICT;
 CREATE UNIQUE INDEX steps_once ON steps (run, restart, name, number); -- W1; it also finds a run's rows
 
+-- Histories that a restart has closed (Z2); their entries stand in steps.
+CREATE TABLE chapters (
+  run       INTEGER NOT NULL,
+  restart   INTEGER NOT NULL,
+  payload   BLOB,
+  entries   INTEGER NOT NULL,
+  closed_at INTEGER NOT NULL,
+  PRIMARY KEY (run, restart)
+) STRICT, WITHOUT ROWID;
+
+-- What runs' code has logged.
+CREATE TABLE logs (
+  id      INTEGER PRIMARY KEY,
+  run     INTEGER NOT NULL,
+  restart INTEGER NOT NULL,
+  call_id TEXT NOT NULL,    -- of a line in a step
+  name    TEXT NOT NULL,    -- the step's; '' outside steps
+  number  INTEGER NOT NULL,
+  entry   INTEGER NOT NULL, -- outside steps: the highest entry that the code had been shown
+  attempt INTEGER NOT NULL,
+  line    INTEGER NOT NULL,
+  at      INTEGER NOT NULL,
+  level   TEXT NOT NULL,
+  message TEXT NOT NULL,
+  fields  BLOB
+) STRICT;
+CREATE UNIQUE INDEX logs_once ON logs (run, restart, entry, name, number, attempt, line, call_id);
+
 -- Attempts that did not save their step: throws, recorded starts, cuts.
 CREATE TABLE attempts (
   run        INTEGER NOT NULL,
@@ -125,9 +157,9 @@ CREATE TABLE waits (
   event     BLOB,                -- what a wait for an event asks of it
   after     INTEGER NOT NULL,    -- the last event that it does not look back to
   looked    INTEGER NOT NULL,
-  orphan    INTEGER NOT NULL
+  orphan    INTEGER NOT NULL     -- of an invoke that nobody waits for any more: its id, so that another may have its name; else 0
 ) STRICT;
-CREATE UNIQUE INDEX waits_once ON waits (run, name, number);
+CREATE UNIQUE INDEX waits_once ON waits (run, name, number, orphan);
 CREATE INDEX waits_unlooked ON waits (id) WHERE looked = 0;
 CREATE INDEX waits_invokes ON waits (id) WHERE kind = 'invoke';
 CREATE INDEX waits_callbacks ON waits (id) WHERE kind = 'callback';

@@ -11,7 +11,7 @@ package sqlite
 const (
 	runColumns = `id, env, app, workflow, run_key, replay_of, parent, root, event, event_id, version, status, restart, epoch,
 		call_id, call_token, call_nonce, call_begun_at, prior_id, prior_token, prior_nonce, prior_begun_at,
-		next_at, timeout_at, waits_at, woken_at, reason, ending_reason, ending_at, invokes, attempts, cuts, yields, progress,
+		next_at, timeout_at, waits_at, woken_at, reason, ending_reason, ending_at, closing, ending_entries, closers, warning, invokes, attempts, cuts, yields, progress,
 		created_at, started_at, ended_at, lease_ms`
 	recordColumns   = runColumns + `, payload, output, error, trees FROM runs JOIN run_values ON run_values.run = runs.seq`
 	callbackColumns = `token_hash, callbacks.env, runs.id, name, number, due_at, callbacks.ended_at, payload FROM callbacks JOIN runs ON runs.seq = callbacks.run`
@@ -24,27 +24,33 @@ const (
 // Runs.
 const (
 	sqlInsertRun = `INSERT INTO runs (` + runColumns + `, timer_at, ready_at, events_after)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?, (SELECT coalesce(max(position), 0) FROM events))`
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?, (SELECT coalesce(max(position), 0) FROM events))`
 	// What changes in a run's life; its identity does not.
 	sqlUpdateRun = `UPDATE runs SET version=?, status=?, restart=?, epoch=?,
 		call_id=?, call_token=?, call_nonce=?, call_begun_at=?, prior_id=?, prior_token=?, prior_nonce=?, prior_begun_at=?,
-		next_at=?, timeout_at=?, waits_at=?, woken_at=?, reason=?, ending_reason=?, ending_at=?, invokes=?, attempts=?, cuts=?, yields=?, progress=?,
+		next_at=?, timeout_at=?, waits_at=?, woken_at=?, reason=?, ending_reason=?, ending_at=?, closing=?, ending_entries=?, closers=?, warning=?, invokes=?, attempts=?, cuts=?, yields=?, progress=?,
 		created_at=?, started_at=?, ended_at=?, lease_ms=?, timer_at=?, ready_at=? WHERE seq=?`
-	sqlSelectRecord    = `SELECT ` + recordColumns + ` WHERE id=+? AND env=+?`
-	sqlSelectRecords   = `SELECT ` + recordColumns + ` WHERE env=+?`
-	sqlSelectTimers    = `SELECT ` + runColumns + ` FROM runs WHERE timer_at > 0 AND timer_at <= +? ORDER BY timer_at, id LIMIT +?`
-	sqlSelectInCall    = `SELECT ` + runColumns + ` FROM runs WHERE status = 'running' AND id > +? ORDER BY id LIMIT +?`
-	sqlSelectRun       = `SELECT seq, ` + runColumns + ` FROM runs WHERE id=?`
+	sqlSelectRecord  = `SELECT ` + recordColumns + ` WHERE id=+? AND env=+?`
+	sqlSelectState   = `SELECT seq, ` + recordColumns + ` WHERE id=+?`
+	sqlSelectRecords = `SELECT ` + recordColumns + ` WHERE env=+?`
+	sqlSelectTimers  = `SELECT ` + runColumns + ` FROM runs WHERE timer_at > 0 AND timer_at <= +? ORDER BY timer_at, id LIMIT +?`
+	sqlSelectInCall  = `SELECT ` + runColumns + ` FROM runs WHERE status = 'running' AND id > +? ORDER BY id LIMIT +?`
+	// One statement, since each that stands alone takes and gives the file's locks anew.
+	sqlSelectRun = `SELECT ` + runColumns + `, h.entries, h.bytes FROM runs,
+		(SELECT count(*) AS entries, coalesce(sum(coalesce(length(output), 0) + coalesce(length(error), 0)), 0) AS bytes FROM steps
+			WHERE (run, restart) = (SELECT seq, restart FROM runs WHERE id=+?1)) AS h WHERE runs.id=+?1`
 	sqlSelectRunExists = `SELECT 1 FROM runs WHERE id=?`
 	sqlSelectHead      = `SELECT seq, version, coalesce(call_id, ''), coalesce(call_nonce, ''), restart,
 		EXISTS (SELECT 1 FROM attempts WHERE run = seq), EXISTS (SELECT 1 FROM waits WHERE run = seq) OR EXISTS (SELECT 1 FROM event_uses WHERE run = seq)
 		FROM runs WHERE id=?`
-	sqlSelectSeq       = `SELECT seq FROM runs WHERE id=?`
+	sqlSelectSeq       = `SELECT seq, restart FROM runs WHERE id=?`
+	sqlSelectSeqEnv    = `SELECT seq, env FROM runs WHERE id=?`
 	sqlSelectNextTimer = `SELECT coalesce(min(timer_at), 0) FROM runs WHERE timer_at > 0`
 	sqlSelectReady     = `SELECT id, ready_at FROM runs WHERE env=+? AND app=+? AND ready_at > 0 AND ready_at <= +? ORDER BY ready_at, id LIMIT +?`
 	sqlBindNonce       = `UPDATE runs SET call_nonce=?, version=? WHERE seq=?`
 	sqlInsertValues    = `INSERT INTO run_values (run, payload) VALUES (?, ?)`
-	sqlUpdateValues    = `UPDATE run_values SET output=?, error=? WHERE run=?`
+	sqlUpdateValues    = `UPDATE run_values SET output=coalesce(?, output), error=coalesce(?, error) WHERE run=?`
+	sqlUpdatePayload   = `UPDATE run_values SET payload=?, trees=NULL WHERE run=?`
 	sqlUpdateTrees     = `UPDATE run_values SET trees=? WHERE run=?`
 )
 
@@ -53,24 +59,42 @@ const (
 	sqlInsertStep = `INSERT INTO steps (run, entry, restart, name, number, kind, status, output, error, attempts, started_at, ended_at)
 		VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`
 	sqlCopySteps = `INSERT INTO steps (run, entry, restart, name, number, kind, status, output, error, attempts, started_at, ended_at)
-		SELECT ?1, entry, ?2, name, number, kind, status, output, error, attempts, started_at, ended_at FROM steps WHERE run=+?3 AND entry <= +?4 ORDER BY id`
+		SELECT ?1, entry, ?2, name, number, kind, status, output, error, attempts, started_at, ended_at FROM steps WHERE run=+?3 AND restart=+?5 AND entry <= +?4 ORDER BY id`
 	sqlCopyEventsAfter = `UPDATE runs SET events_after=(SELECT events_after FROM runs WHERE seq=?1) WHERE seq=?2`
 	sqlSelectStanding  = `SELECT entry, status, output, error FROM steps WHERE run=? AND restart=? AND name=? AND number=?`
-	sqlSelectHistory   = `SELECT count(*), coalesce(sum(coalesce(length(output), 0) + coalesce(length(error), 0)), 0) FROM steps WHERE run=?`
+	sqlSelectHistory   = `SELECT count(*), coalesce(sum(coalesce(length(output), 0) + coalesce(length(error), 0)), 0) FROM steps WHERE run=? AND restart=?`
 	// Rows are chosen in the index alone: entries have no gaps (W9), so that a page starts at a known place.
 	sqlSelectEntries = `SELECT entry, name, number, kind, status, output, error, attempts, started_at, ended_at FROM steps
-		WHERE id IN (SELECT id FROM steps WHERE run=+? ORDER BY id LIMIT +? OFFSET +?) ORDER BY id`
+		WHERE id IN (SELECT id FROM steps WHERE run=+? AND restart=+? ORDER BY id LIMIT +? OFFSET +?) ORDER BY id`
+)
+
+// Chapters and logs.
+const (
+	sqlInsertChapter    = `INSERT INTO chapters (run, restart, payload, entries, closed_at) SELECT run, ?1, payload, ?2, ?3 FROM run_values WHERE run=?4`
+	sqlSelectChapters   = `SELECT restart, payload, entries, closed_at FROM chapters WHERE run=+? ORDER BY restart`
+	sqlDropChapter      = `DELETE FROM chapters WHERE run=? AND restart=? AND restart > 0`
+	sqlEmptyChapter     = `UPDATE chapters SET entries=0 WHERE run=? AND restart=?`
+	sqlDropChapterSteps = `DELETE FROM steps WHERE run=? AND restart=?`
+	sqlDropChapterLogs  = `DELETE FROM logs WHERE run=? AND restart=?`
+	sqlDeleteAttempts   = `DELETE FROM attempts WHERE run=?`
+	sqlDeleteCallbacks  = `DELETE FROM callbacks WHERE run=?`
+	sqlInsertLog        = `INSERT INTO logs (run, restart, call_id, name, number, entry, attempt, line, at, level, message, fields)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`
+	sqlCountLogs  = `SELECT count(*) FROM logs WHERE run=? AND restart=?`
+	sqlSelectLogs = `SELECT id, restart, name, number, entry, attempt, line, at, level, message, fields FROM logs
+		WHERE id IN (SELECT id FROM logs WHERE run=+? AND id > +? ORDER BY id LIMIT +?) ORDER BY id`
 )
 
 // Attempts that did not save their step.
 const (
-	sqlPutAttempt     = `INSERT OR REPLACE INTO attempts (run, name, number, attempt, call_id, error, started_at, ended_at, retry_at, again) VALUES (?,?,?,?,?,?,?,?,?,?)`
-	sqlSelectAttempts = `SELECT name, number, attempt, call_id, error, started_at, ended_at, retry_at, again FROM attempts WHERE run=+? ORDER BY name, number, attempt`
-	sqlSelectStarts   = `SELECT attempt, call_id, ended_at, again FROM attempts WHERE run=+? AND name=+? AND number=+?`
-	sqlSelectThrow    = `SELECT retry_at FROM attempts WHERE run=? AND name=? AND number=? AND attempt=? AND call_id='' AND started_at=? AND ended_at=? AND ended_at>0`
-	sqlSettleRetries  = `UPDATE attempts SET retry_at=0 WHERE run=? AND name=? AND number=? AND retry_at>0`
-	sqlDeleteStarts   = `DELETE FROM attempts WHERE run=? AND name=? AND number=? AND ended_at=0`
-	sqlCutAttempts    = `UPDATE attempts SET ended_at=?, error=? WHERE run=? AND call_id=? AND ended_at=0`
+	sqlPutAttempt       = `INSERT OR REPLACE INTO attempts (run, name, number, attempt, call_id, error, started_at, ended_at, retry_at, again) VALUES (?,?,?,?,?,?,?,?,?,?)`
+	sqlSelectAttempts   = `SELECT name, number, attempt, call_id, error, started_at, ended_at, retry_at, again FROM attempts WHERE run=+? ORDER BY name, number, attempt`
+	sqlSelectStarts     = `SELECT attempt, call_id, ended_at, again FROM attempts WHERE run=+? AND name=+? AND number=+?`
+	sqlSelectThrow      = `SELECT retry_at FROM attempts WHERE run=? AND name=? AND number=? AND attempt=? AND call_id='' AND started_at=? AND ended_at=? AND ended_at>0`
+	sqlSettleRetries    = `UPDATE attempts SET retry_at=0 WHERE run=? AND name=? AND number=? AND retry_at>0`
+	sqlSettleAllRetries = `UPDATE attempts SET retry_at=0 WHERE run=? AND retry_at>0`
+	sqlDeleteStarts     = `DELETE FROM attempts WHERE run=? AND name=? AND number=? AND ended_at=0`
+	sqlCutAttempts      = `UPDATE attempts SET ended_at=?, error=? WHERE run=? AND call_id=? AND ended_at=0`
 )
 
 // Events and keys.
@@ -79,6 +103,8 @@ const (
 	sqlSelectEvent       = `SELECT ` + eventColumns + ` FROM events WHERE env=? AND name=? AND id=?`
 	sqlSelectEventExists = `SELECT 1 FROM events WHERE env=? AND name=? AND id=?`
 	sqlSelectEvents      = `SELECT ` + eventColumns + ` FROM events WHERE env=+?1 AND (+?2='' OR name=+?2) AND (+?3=0 OR position<+?3) ORDER BY position DESC LIMIT +?4`
+	// Their times grow with their positions but for steps of the clock, so that what is old stands at the front.
+	sqlDropEvents        = `DELETE FROM events WHERE position IN (SELECT position FROM events WHERE created_at <= +?1 AND position < (SELECT max(position) FROM events) ORDER BY position LIMIT +?2)`
 	sqlPutKey            = `INSERT OR REPLACE INTO keys (env, kind, scope, key, owner, hash, differs, answer, expires_at) VALUES (?,?,?,?,?,?,?,?,?)`
 	sqlSelectKey         = `SELECT ` + keyColumns + ` FROM keys WHERE env=+? AND kind=+? AND scope=+? AND key=+? AND (expires_at=0 OR expires_at>+?)`
 	sqlSelectKeys        = `SELECT ` + keyColumns + ` FROM keys WHERE env=+? AND kind=+? AND scope=+? AND (expires_at=0 OR expires_at>+?) ORDER BY key`
@@ -101,12 +127,14 @@ const (
 		VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,0, CASE ?10 WHEN 0 THEN 0 WHEN 1 THEN (SELECT events_after FROM runs WHERE seq=?1) ELSE (SELECT coalesce(max(position), 0) FROM events) END)
 		ON CONFLICT DO NOTHING`
 	sqlInsertWaitEvent      = `INSERT OR IGNORE INTO wait_events (env, event, paths, key, wait) VALUES (?,?,?,?,?)`
-	sqlSelectWait           = `SELECT id, child FROM waits WHERE run=? AND name=? AND number=?`
+	sqlSelectWait           = `SELECT id, child FROM waits WHERE run=? AND name=? AND number=? AND orphan = 0`
+	sqlSelectInvoke         = `SELECT id, child FROM waits WHERE run=(SELECT seq FROM runs WHERE id=?) AND child=?`
 	sqlSelectEnded          = `SELECT 1 FROM runs WHERE id=? AND ended_at > 0`
-	sqlOrphanWait           = `UPDATE waits SET orphan=1 WHERE id=?`
+	sqlOrphanWait           = `UPDATE waits SET orphan=id WHERE id=?`
 	sqlDeleteWait           = `DELETE FROM waits WHERE id=?`
 	sqlDeleteWaitEvents     = `DELETE FROM wait_events WHERE wait=?`
 	sqlSelectWaitIDs        = `SELECT id, child FROM waits WHERE run=?`
+	sqlSelectLeftWaitIDs    = `SELECT id, child FROM waits WHERE run=?1 AND (?2=0 OR kind <> 'cancel')`
 	sqlDeleteUses           = `DELETE FROM event_uses WHERE run=?`
 	sqlLookedBack           = `UPDATE waits SET looked=1 WHERE run=(SELECT seq FROM runs WHERE id=?) AND name=? AND number=?`
 	sqlInsertUse            = `INSERT INTO event_uses (run, position) VALUES (?,?)`
@@ -122,7 +150,7 @@ const (
 	sqlWaitsUnlooked        = `SELECT ` + waitColumns + ` WHERE looked = 0 AND waits.id > +?1 ORDER BY waits.id LIMIT +?2`
 	sqlWaitsForEvent        = waitsForEvent
 	sqlWaitsOfKin           = `SELECT ` + waitColumns + ` LEFT JOIN runs AS child ON child.id = waits.child
-		WHERE waits.kind = 'invoke' AND waits.id > +?1 AND (orphan = 1 OR runs.ended_at > 0 OR child.id IS NULL OR child.ended_at > 0) ORDER BY waits.id LIMIT +?2`
+		WHERE waits.kind = 'invoke' AND waits.id > +?1 AND (orphan > 0 OR runs.ended_at > 0 OR child.id IS NULL OR child.ended_at > 0) ORDER BY waits.id LIMIT +?2`
 	sqlWaitsFulfilled = `SELECT ` + waitColumns + ` JOIN callbacks ON callbacks.run = waits.run AND callbacks.name = waits.name AND callbacks.number = waits.of_number
 		WHERE waits.kind = 'callback' AND callbacks.ended_at > 0 AND waits.id > +?1 ORDER BY waits.id LIMIT +?2`
 	// W5: what has not ended has a time, or waits for something that is open.

@@ -81,11 +81,7 @@ func (s *Store) writeWait(op store.Op) error {
 	case store.PassKey:
 		return s.putKey(op.Key)
 	case store.CloseWait:
-		h, err := s.head(op.RunID)
-		if err != nil || h == nil {
-			return err
-		}
-		return s.eachWait(sqlSelectWait, func(b *binder) { b.int(h.seq); b.text(op.Name); b.int(int64(op.Number)) }, s.deleteWait)
+		return s.eachWait(sqlSelectInvoke, func(b *binder) { b.text(op.RunID); b.text(op.Child) }, s.deleteWait)
 	case store.LookedBack:
 		return exec(s.writer, sqlLookedBack, func(b *binder) { b.text(op.RunID); b.text(op.Name); b.int(int64(op.Number)) })
 	case store.Advance:
@@ -179,16 +175,32 @@ func (s *Store) closeWait(h *head, step workflow.StepID) error {
 		return nil
 	}
 	return s.eachWait(sqlSelectWait, func(b *binder) { b.int(h.seq); b.text(step.Name); b.int(int64(step.Number)) },
-		func(id int64, child string) error {
-			lives, err := s.childLives(child)
-			if err != nil {
-				return err
-			}
-			if lives {
-				return exec(s.writer, sqlOrphanWait, func(b *binder) { b.int(id) })
-			}
-			return s.deleteWait(id, child)
-		})
+		s.leaveWait)
+}
+
+// leaveWaits closes the waits of a run that goes on without them; invokes whose children live become orphans. A restart keeps what its
+// workflow's cancelOn waits for.
+func (s *Store) leaveWaits(h *head, restarts bool) error {
+	if h.attempts {
+		if err := exec(s.writer, sqlSettleAllRetries, func(b *binder) { b.int(h.seq) }); err != nil {
+			return err
+		}
+	}
+	if !h.waits {
+		return nil
+	}
+	return s.eachWait(sqlSelectLeftWaitIDs, func(b *binder) { b.int(h.seq); b.bool(restarts) }, s.leaveWait)
+}
+
+func (s *Store) leaveWait(id int64, child string) error {
+	lives, err := s.childLives(child)
+	if err != nil {
+		return err
+	}
+	if lives {
+		return exec(s.writer, sqlOrphanWait, func(b *binder) { b.int(id) })
+	}
+	return s.deleteWait(id, child)
 }
 
 // closeWaits closes the waits of an ended run, but for invokes whose children live.
@@ -275,12 +287,19 @@ func (s *Store) Waits(ctx context.Context, q store.WaitQuery) ([]store.Wait, err
 		}
 	}
 	var out []store.Wait
-	err := s.read(ctx, func(conn *sqlite.Conn) error {
-		return query(conn, statement, bind, func(r *scanner) error {
-			w, err := scanWait(r)
-			out = append(out, w)
-			return err
-		})
+	err := s.read(ctx, func(conn *sqlite.Conn) (err error) {
+		out, err = readWaits(conn, statement, bind)
+		return err
+	})
+	return out, err
+}
+
+func readWaits(conn *sqlite.Conn, statement string, bind func(*binder)) ([]store.Wait, error) {
+	var out []store.Wait
+	err := query(conn, statement, bind, func(r *scanner) error {
+		w, err := scanWait(r)
+		out = append(out, w)
+		return err
 	})
 	return out, err
 }

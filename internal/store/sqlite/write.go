@@ -22,8 +22,9 @@ type head struct {
 	nonce    string
 	restart  int
 	history  store.History
-	attempts bool // there may be rows in attempts
-	waits    bool // there may be rows in waits or in event_uses
+	lines    int64 // of the chapter's log; negative: not counted yet
+	attempts bool  // there may be rows in attempts
+	waits    bool  // there may be rows in waits or in event_uses
 }
 
 // Commit implements store.Store: one transaction, one sync.
@@ -84,7 +85,9 @@ func (s *Store) check(change []store.Op) (refusal, err error) {
 	for _, op := range change {
 		switch op := op.(type) {
 		case store.InsertRun:
-			refusal, err = s.checkAbsent(op.Run.ID)
+			if refusal, err = s.checkAbsent(op.Run.ID); refusal == nil && err == nil {
+				refusal, err = s.checkReplay(op.Replay)
+			}
 		case store.UpdateRun:
 			refusal, err = s.checkUpdate(op)
 		case store.SaveSteps:
@@ -121,6 +124,17 @@ func (s *Store) checkAbsent(runID string) (refusal, err error) {
 	return refusal, err
 }
 
+func (s *Store) checkReplay(replay *store.Replay) (refusal, err error) {
+	if replay == nil {
+		return nil, nil
+	}
+	original, err := s.head(replay.RunID)
+	if err == nil && original != nil && original.restart != replay.Restart {
+		refusal = fmt.Errorf("run %s plays chapter %d: %w", replay.RunID, original.restart, store.ErrStale)
+	}
+	return refusal, err
+}
+
 func (s *Store) checkUpdate(op store.UpdateRun) (refusal, err error) {
 	h, err := s.head(op.Run.ID)
 	if err != nil {
@@ -131,6 +145,9 @@ func (s *Store) checkUpdate(op store.UpdateRun) (refusal, err error) {
 	}
 	if h.version != op.Run.Version-1 {
 		return fmt.Errorf("run %s is at version %d, not %d: %w", op.Run.ID, h.version, op.Run.Version-1, store.ErrStale), nil
+	}
+	if n, begins := op.BeginsToClose(); begins && n != h.history.Entries {
+		return fmt.Errorf("run %s has %d entries, not %d: %w", op.Run.ID, h.history.Entries, n, store.ErrStale), nil
 	}
 	return nil, nil
 }
@@ -168,13 +185,13 @@ func (s *Store) head(runID string) (*head, error) {
 	err := query(s.writer, sqlSelectHead,
 		func(b *binder) { b.text(runID) },
 		func(r *scanner) error {
-			h = &head{seq: r.int(), version: r.int(), callID: r.text(), nonce: r.text(), restart: int(r.int()), attempts: r.bool(), waits: r.bool()}
+			h = &head{seq: r.int(), version: r.int(), callID: r.text(), nonce: r.text(), restart: int(r.int()), lines: -1, attempts: r.bool(), waits: r.bool()}
 			return nil
 		})
 	if err != nil || h == nil {
 		return nil, err
 	}
-	if h.history, err = readHistory(s.writer, h.seq); err != nil {
+	if h.history, err = readHistory(s.writer, h.seq, h.restart); err != nil {
 		return nil, err
 	}
 	s.heads[runID] = h
@@ -204,6 +221,12 @@ func (s *Store) write(op store.Op, res *store.Result) error {
 		return s.insertDelivery(op.Delivery)
 	case store.DropDeliveries:
 		return s.dropDeliveries(op, res)
+	case store.AddLogs:
+		return s.addLogs(op)
+	case store.DropEvents:
+		err := exec(s.writer, sqlDropEvents, func(b *binder) { b.time(op.Before); b.int(int64(op.Limit)) })
+		res.Dropped += s.writer.Changes()
+		return err
 	default:
 		return s.writeWait(op)
 	}
@@ -249,9 +272,15 @@ func (s *Store) replay(h *head, replay *store.Replay) error {
 	if replay.Entries == 0 {
 		return nil
 	}
-	err = exec(s.writer, sqlCopySteps, func(b *binder) { b.int(h.seq); b.int(int64(h.restart)); b.int(original.seq); b.int(replay.Entries) })
+	err = exec(s.writer, sqlCopySteps, func(b *binder) {
+		b.int(h.seq)
+		b.int(int64(h.restart))
+		b.int(original.seq)
+		b.int(replay.Entries)
+		b.int(int64(original.restart))
+	})
 	if err == nil {
-		h.history, err = readHistory(s.writer, h.seq)
+		h.history, err = readHistory(s.writer, h.seq, h.restart)
 	}
 	return err
 }
@@ -270,6 +299,16 @@ func (s *Store) update(op store.UpdateRun, res *store.Result) error {
 		return err
 	}
 	h.follow(&op.Run)
+	if op.Chapter != nil {
+		if err := s.closeChapter(h, op, op.Run.NextAt); err != nil {
+			return err
+		}
+	}
+	if op.CloseWaits {
+		if err := s.leaveWaits(h, op.Chapter != nil); err != nil {
+			return err
+		}
+	}
 	if op.CutCall != "" && h.attempts {
 		if err := s.cutAttempts(h, op); err != nil {
 			return err
@@ -297,6 +336,13 @@ func (s *Store) update(op store.UpdateRun, res *store.Result) error {
 			return err
 		}
 	}
+	if op.Output != nil || op.Error != nil {
+		err := exec(s.writer, sqlUpdateValues,
+			func(b *binder) { b.blob(op.Output); b.blob(op.Error); b.int(h.seq) })
+		if err != nil {
+			return err
+		}
+	}
 	res.Version, res.History = h.version, h.history
 	if !op.Run.Status.Final() {
 		return nil
@@ -305,18 +351,11 @@ func (s *Store) update(op store.UpdateRun, res *store.Result) error {
 		return err
 	}
 	delete(s.heads, op.Run.ID)
-	return s.finish(h, op)
+	return s.finish(op)
 }
 
-// finish writes a run's result, and frees the keys that lived as long as it (K3).
-func (s *Store) finish(h *head, op store.UpdateRun) error {
-	if op.Output != nil || op.Error != nil {
-		err := exec(s.writer, sqlUpdateValues,
-			func(b *binder) { b.blob(op.Output); b.blob(op.Error); b.int(h.seq) })
-		if err != nil {
-			return err
-		}
-	}
+// finish frees the keys that lived as long as a run (K3).
+func (s *Store) finish(op store.UpdateRun) error {
 	return exec(s.writer, sqlDeleteKeysOfScope,
 		func(b *binder) { b.text(op.Run.Env); b.text(string(store.KeySend)); b.text(op.Run.ID) })
 }

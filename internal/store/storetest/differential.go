@@ -127,6 +127,10 @@ func distinct(change store.Change) bool {
 			name = op.Run.ID
 		case store.SaveSteps:
 			name = op.RunID
+		case store.AddLogs:
+			name = op.RunID
+		case store.DropEvents:
+			name = "events"
 		case store.InsertEvent:
 			name = op.Event.Name + op.Event.ID
 		case store.TakeKey, store.PassKey:
@@ -150,7 +154,7 @@ func (m *machine) op(r *rapid.T) store.Op {
 	now := T0.Add(time.Duration(m.now) * time.Second)
 	run := NewRun(rapid.IntRange(0, 3).Draw(r, "run"))
 	known, ok := m.runs[run.ID]
-	switch rapid.IntRange(0, 10).Draw(r, "op") {
+	switch rapid.IntRange(0, 11).Draw(r, "op") {
 	case 0:
 		return store.InsertEvent{Event: store.Event{Env: "default", Name: "e", ID: fmt.Sprint(rapid.IntRange(0, 2).Draw(r, "event")), CreatedAt: now}}
 	case 1:
@@ -163,13 +167,19 @@ func (m *machine) op(r *rapid.T) store.Op {
 		}
 		return store.TakeKey{Key: key, Now: now, Then: []store.Op{store.InsertRun{Run: run}}}
 	case 2:
+		if rapid.Bool().Draw(r, "events") {
+			return store.DropEvents{Before: now.Add(-3 * time.Second), Limit: rapid.IntRange(1, 3).Draw(r, "limit")}
+		}
 		return store.DropKeys{Now: now, Limit: 100}
 	case 3:
 		return m.waiting(r, run, now)
 	case 4:
 		return m.delivering(r, now)
+	case 5:
+		return m.logging(r, run, now)
 	}
 	if !ok {
+		run.Closers = rapid.SampledFrom([]workflow.Closers{0, workflow.CloserOnFailure, workflow.CloserOnCancel}).Draw(r, "closers")
 		insert := store.InsertRun{Run: run, Payload: jsontext.Value(`{"n":1}`)}
 		if rapid.Bool().Draw(r, "replay") {
 			insert.Replay = &store.Replay{RunID: NewRun(rapid.IntRange(0, 3).Draw(r, "original")).ID, Entries: int64(rapid.IntRange(0, 3).Draw(r, "entries")), Events: rapid.Bool().Draw(r, "events")}
@@ -218,7 +228,11 @@ func (m *machine) update(r *rapid.T, run workflow.Run, now time.Time) store.Op {
 	}
 	var in workflow.Input
 	var trees jsontext.Value
-	switch rapid.IntRange(0, 8).Draw(r, "input") {
+	switch rapid.IntRange(0, 10).Draw(r, "input") {
+	case 9:
+		in = workflow.Opened{CallID: callID, Undoes: true}
+	case 10:
+		in = workflow.End{CallID: callID, Kind: workflow.EndRestarted, Payload: jsontext.Value(`{"n":2}`)}
 	case 6:
 		in = workflow.Opened{CallID: callID, Waits: []workflow.Wait{m.wait(r, now)}}
 	case 7:
@@ -227,11 +241,11 @@ func (m *machine) update(r *rapid.T, run workflow.Run, now time.Time) store.Op {
 		w := m.wait(r, now)
 		in = workflow.News{Steps: []workflow.Step{w.Over(now)}, WaitsAt: now, Wakes: rapid.Bool().Draw(r, "wakes")}
 	case 0, 1, 2:
-		in = workflow.Begin{CallID: fmt.Sprintf("call_%d", m.now), Token: "t"}
+		in = workflow.Begin{CallID: fmt.Sprintf("call_%d", m.now), Token: "t", Handlers: run.Closers &^ workflow.CloserUndo}
 	case 3:
 		in, cutCall = workflow.Cut{CallID: callID}, callID
 	case 4:
-		in = workflow.End{CallID: callID, Kind: rapid.SampledFrom([]workflow.EndKind{workflow.EndCompleted, workflow.EndYielded}).Draw(r, "end"), Output: jsontext.Value(`1`)}
+		in = workflow.End{CallID: callID, Kind: rapid.SampledFrom([]workflow.EndKind{workflow.EndCompleted, workflow.EndYielded, workflow.EndFailed}).Draw(r, "end"), Output: jsontext.Value(`1`), Error: &workflow.Failure{Error: jsontext.Value(`{"name":"E"}`)}}
 	default:
 		in = workflow.Cancel{}
 	}
@@ -239,7 +253,7 @@ func (m *machine) update(r *rapid.T, run workflow.Run, now time.Time) store.Op {
 	if err != nil || d.Run.Version == run.Version {
 		return store.PutApp{App: store.App{Env: "default", Name: "shop", Hash: fmt.Sprint(m.now)}}
 	}
-	update := store.UpdateRun{Run: d.Run, Append: d.Append, Output: d.Output, Error: d.Error, CutCall: cutCall, Trees: trees}
+	update := store.UpdateRun{Run: d.Run, Append: d.Append, Output: d.Output, Error: d.Error, CutCall: cutCall, Trees: trees, CloseWaits: d.CloseWaits, Chapter: d.Chapter}
 	for i, w := range d.Open {
 		open := store.OpenWait{Wait: w}
 		if w.Kind == workflow.KindInvoke {
@@ -273,6 +287,21 @@ func (m *machine) wait(r *rapid.T, now time.Time) workflow.Wait {
 	return w
 }
 
+// logging draws lines of a run's log, some of which come twice.
+func (m *machine) logging(r *rapid.T, run workflow.Run, now time.Time) store.Op {
+	op := store.AddLogs{RunID: run.ID, Restart: rapid.IntRange(0, 1).Draw(r, "restart"), CallID: fmt.Sprintf("call_%d", rapid.IntRange(0, 1).Draw(r, "call")), LinesMax: 6}
+	for range rapid.IntRange(1, 3).Draw(r, "lines") {
+		l := store.LogLine{At: now, Level: "info", Message: fmt.Sprint(m.now), Attempt: 1, Line: rapid.IntRange(1, 3).Draw(r, "line")}
+		if rapid.Bool().Draw(r, "in a step") {
+			l.StepID = workflow.StepID{Name: "a", Number: 1}
+		} else {
+			l.Entry = int64(rapid.IntRange(0, 1).Draw(r, "entry"))
+		}
+		op.Lines = append(op.Lines, l)
+	}
+	return op
+}
+
 // waiting draws an op on waits, callbacks and claims.
 func (m *machine) waiting(r *rapid.T, run workflow.Run, now time.Time) store.Op {
 	id := workflow.StepID{Name: rapid.SampledFrom([]string{"a", "b"}).Draw(r, "name"), Number: 1}
@@ -301,7 +330,7 @@ func (m *machine) waiting(r *rapid.T, run workflow.Run, now time.Time) store.Op 
 	case 4:
 		return store.EndCallback{TokenHash: token, Payload: jsontext.Value(`1`), Now: now}
 	case 5:
-		return store.CloseWait{RunID: run.ID, StepID: id}
+		return store.CloseWait{RunID: run.ID, Child: NewRun(100*rapid.IntRange(1, m.now).Draw(r, "opened") + rapid.IntRange(0, 1).Draw(r, "child")).ID}
 	default:
 		key := store.Key{Env: "default", Kind: store.KeyRun, Scope: run.ID, Key: "0", Owner: fmt.Sprint(m.now)}
 		return store.PassKey{Key: key, From: fmt.Sprint(rapid.IntRange(0, m.now).Draw(r, "from"))}
@@ -331,6 +360,10 @@ type Contents struct {
 	Later    []store.LaterEvent
 	NextDue  time.Time
 	Stranded []string
+	Chapters map[string][]store.Chapter
+	Closed   map[string][]store.Entry // the first chapter's
+	Logs     map[string][]store.LogLine
+	States   map[string]store.State // without their waits' Order
 
 	Deliveries []store.Delivery
 }
@@ -343,7 +376,10 @@ type failer interface {
 // Dump reads everything that s holds in the environment "default", for at most 1,000 runs.
 func Dump(t failer, s store.Reader) Contents {
 	ctx, far := context.Background(), T0.Add(1000*time.Hour)
-	c := Contents{Entries: map[string][]store.Entry{}, Attempts: map[string][]store.Attempt{}, History: map[string]store.History{}}
+	c := Contents{
+		Entries: map[string][]store.Entry{}, Attempts: map[string][]store.Attempt{}, History: map[string]store.History{},
+		Chapters: map[string][]store.Chapter{}, Closed: map[string][]store.Entry{}, Logs: map[string][]store.LogLine{}, States: map[string]store.State{},
+	}
 	check := func(err error) {
 		if err != nil {
 			t.Fatalf("dump: %v", err)
@@ -358,6 +394,18 @@ func Dump(t failer, s store.Reader) Contents {
 		c.Attempts[run.ID], err = s.Attempts(ctx, run.ID)
 		check(err)
 		_, c.History[run.ID], err = s.Load(ctx, run.ID)
+		check(err)
+		c.Chapters[run.ID], err = s.Chapters(ctx, run.ID)
+		check(err)
+		c.Closed[run.ID], err = s.Entries(ctx, store.EntryQuery{RunID: run.ID, Chapter: new(0), EntriesMax: 1000, BytesMax: 1 << 30})
+		check(err)
+		state, err := s.State(ctx, store.EntryQuery{RunID: run.ID, After: 1, EntriesMax: 2, BytesMax: 1 << 30})
+		check(err)
+		for i := range state.Waits {
+			state.Waits[i].Order = 0
+		}
+		c.States[run.ID] = state
+		c.Logs[run.ID], err = s.Logs(ctx, store.LogQuery{Env: "default", RunID: run.ID, Limit: 1000})
 		check(err)
 		for _, kind := range []store.KeyKind{store.KeyRun, store.KeySend} {
 			keys, err := s.Keys(ctx, "default", kind, run.ID, T0)

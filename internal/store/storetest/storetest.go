@@ -59,6 +59,10 @@ func Run(t *testing.T, open Open) {
 		{"a run to which nothing will happen is found (W5)", strandedRunsAreFound},
 		{"a start is known again (S4, S5)", startsAreKnownAgain},
 		{"a claim passes on from its owner (K5)", claimsPassOn},
+		{"a restart closes a chapter (Z2, E2)", chaptersAreClosed},
+		{"chapters are bounded (Z2)", chaptersAreBounded},
+		{"a closing waits for nothing of its code's (Z1)", closingsLeaveTheirWaits},
+		{"a line of a log is kept once", linesAreKeptOnce},
 		{"a delivery comes back as it came", deliveriesAreKept},
 		{"deliveries are listed newest first, by filter", deliveriesAreListed},
 		{"deliveries are bounded in age, number and bytes, and the oldest go", deliveriesAreBounded},
@@ -120,6 +124,15 @@ func equal(t testing.TB, got, want any) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("(-want +got)\n%s", diff)
 	}
+}
+
+func record(t testing.TB, s store.Store, runID string) store.RunRecord {
+	t.Helper()
+	r, err := s.Record(context.Background(), "default", runID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 func step(name string, number int, output string) workflow.Step {

@@ -121,8 +121,8 @@ func childrenFindTheirParents(t *testing.T, s store.Store) {
 	if len(left) != 1 || !left[0].Orphan {
 		t.Fatalf("an invoke that timed out leaves %+v", left)
 	}
-	must(t, s, store.CloseWait{RunID: parent.ID, StepID: left[0].StepID})
-	must(t, s, store.CloseWait{RunID: parent.ID, StepID: left[0].StepID})
+	must(t, s, store.CloseWait{RunID: parent.ID, Child: left[0].Child})
+	must(t, s, store.CloseWait{RunID: parent.ID, Child: left[0].Child})
 	equal(t, names(waits(t, s, kin)), "")
 }
 
@@ -198,11 +198,11 @@ func strandedRunsAreFound(t *testing.T, s store.Store) {
 	run := begun(t, s, 1)
 	must(t, s, store.InsertRun{Run: NewRun(2)})
 	equal(t, stranded(), "[]")
-	wait := workflow.Wait{StepID: workflow.StepID{Name: "e", Number: 1}, Kind: workflow.KindEvent, Event: &workflow.EventWait{Names: []string{"paid"}}}
+	wait := workflow.Wait{StepID: workflow.StepID{Name: "e", Number: 1}, Kind: workflow.KindInvoke, Child: "run_gone"}
 	d := apply(t, run, workflow.End{CallID: run.Call.ID, Kind: workflow.EndSuspended, Waits: true, Opened: []workflow.Wait{wait}, Why: "why"})
 	must(t, s, store.UpdateRun{Run: d.Run, Open: []store.OpenWait{{Wait: wait}}})
 	equal(t, stranded(), "[]")
-	must(t, s, store.CloseWait{RunID: run.ID, StepID: wait.StepID})
+	must(t, s, store.CloseWait{RunID: run.ID, Child: wait.Child})
 	equal(t, stranded(), "[run_0001]")
 }
 

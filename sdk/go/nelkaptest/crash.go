@@ -87,8 +87,8 @@ type CrashReport struct {
 }
 
 // CrashEverywhere proves that a workflow is safe to run twice. It plays its run again and again, and cuts it off once in each: before every
-// save, after every save but before the app hears of it, after the body or check of every step, after every mark, and before every answer;
-// each with its Events and Posts in time, early, late and twice. Each scenario is played until its runs have ended.
+// save, after every save but before the app hears of it, after the body or check of every step, after every mark, and before every answer,
+// those of a run that closes among them (step.Undo, OnFailure, OnCancel); each with its Events and Posts in time, early, late and twice. Each scenario is played until its runs have ended.
 //
 // It fails the test, by t.Error, with the first scenario in which a mark was left twice, code outside steps started a run or emitted an
 // event again, the run ended otherwise than undisturbed, or a Check failed. The message names the step and the cut, and how to play that
@@ -200,7 +200,7 @@ func (c *crash) play(v variant, at int, undisturbed nelkap.Status) (ending nelka
 		cut = true
 		return true
 	}
-	defer w.close()
+	defer w.stop()
 	roots, err := c.startAll(w, v)
 	if err != nil {
 		return "", false, err
@@ -209,7 +209,7 @@ func (c *crash) play(v variant, at int, undisturbed nelkap.Status) (ending nelka
 	err = w.play(context.Background(), func() bool {
 		return !slices.ContainsFunc(w.runs, func(r *run) bool { return r.played && !r.hasEnded() })
 	})
-	w.close()
+	w.stop()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c.report.Bodies += w.bodies

@@ -1,7 +1,7 @@
 // Package nelkaptest runs workflows in tests, without a server.
 //
-// The SDK plays the run as in production, against a server in miniature in memory: histories, calls, retries, waits, child runs, claims
-// and callbacks go by the protocol's rules. When nothing runs, the kit's clock leaps to what is due next, so that sleeps of days, pauses
+// The SDK plays the run as in production, against a server in miniature in memory: histories, calls, retries, waits, child runs,
+// claims, callbacks, restarts and closings go by the protocol's rules. When nothing runs, the kit's clock leaps to what is due next, so that sleeps of days, pauses
 // of retries and timeouts of waits pass at once. [Run] plays a workflow once; [CrashEverywhere] plays it again and again, cut off at
 // another place each time, and proves that nothing of it happens twice.
 //
@@ -18,6 +18,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -43,13 +44,13 @@ func Run[In, Out any](t testing.TB, ctx context.Context, wf *nelkap.Workflow[In,
 	}
 	var out Out
 	w := newWorld(o, inTime)
-	defer w.close()
+	defer w.stop()
 	root, err := startIn(ctx, w, wf, payload)
 	if err != nil {
 		return out, err
 	}
 	err = w.play(ctx, root.hasEnded)
-	w.close()
+	w.stop()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if o.report != nil {
@@ -118,6 +119,10 @@ type Played struct {
 	Took time.Duration
 	// Steps are the saved steps in the order of the history.
 	Steps []PlayedStep
+	// Restarts is how often it began again, by step.Restart; Steps are those since then.
+	Restarts int
+	// Lines are what it wrote with nelkap.Log, in the order in which the kit came to know them, each once.
+	Lines []PlayedLine
 	// Events are those of this test, from steps and from outside, in order.
 	Events []nelkap.ReceivedEvent
 }
@@ -134,9 +139,19 @@ type PlayedStep struct {
 	Attempts int
 }
 
+// PlayedLine is a line of the run's log.
+type PlayedLine struct {
+	Level   slog.Level
+	Message string
+	Fields  json.RawMessage // its attributes as a JSON object, groups as objects in it; nil where it has none
+	Step    string          // whose body or check wrote it; empty: code outside steps
+	Number  int             // of that step
+	Attempt int             // of the step, or of the code outside steps
+}
+
 // played is the run as users see it. mu is held.
 func (w *world) played(r *run) Played {
-	p := Played{Status: r.status, Output: r.output, Error: runError(r.failure), Calls: r.calls, Took: w.now().Sub(r.createdAt)}
+	p := Played{Status: r.status, Output: r.output, Error: runError(r.failure), Calls: r.calls, Took: w.now().Sub(r.createdAt), Restarts: r.restarts}
 	if r.hasEnded() {
 		p.Took = r.endedAt.Sub(r.createdAt)
 	}
@@ -144,6 +159,9 @@ func (w *world) played(r *run) Played {
 		if e.Name != "" {
 			p.Steps = append(p.Steps, PlayedStep{e.Name, e.Number, e.Kind, e.Output, runError(e.Error), e.Attempts})
 		}
+	}
+	for i := range r.lines {
+		p.Lines = append(p.Lines, r.lines[i].played())
 	}
 	for _, e := range w.events {
 		p.Events = append(p.Events, e.received())
@@ -168,6 +186,20 @@ func Emit(ctx context.Context, e nelkap.Event) error {
 	p.world.mu.Lock()
 	defer p.world.mu.Unlock()
 	p.world.store(made)
+	p.world.changed()
+	return nil
+}
+
+// Cancel cancels the run that ctx belongs to, as from outside any run, while it is played; ctx is that of the body, or of a fake, that
+// calls it. It fails with ErrNotInTest elsewhere.
+func Cancel(ctx context.Context) error {
+	p, ok := play.StageOf(ctx).(*process)
+	if !ok || p.run == nil {
+		return ErrNotInTest
+	}
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	p.world.cancel(p.run, wire.ReasonCancelled)
 	p.world.changed()
 	return nil
 }

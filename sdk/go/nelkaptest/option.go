@@ -41,7 +41,8 @@ type fakeStep struct {
 
 type fakeWorkflow func(ctx context.Context, payload json.RawMessage) (json.RawMessage, *wire.Error)
 
-// FakeStep has fn run in place of the bodies of all steps of that name. It gets the step's context, as the body does, and its errors
+// FakeStep has fn run in place of the bodies of all steps of that name: that of an undo is its body's too, and the steps of handlers have
+// names that begin with "onFailure: " or "onCancel: ". It gets the step's context, as the body does, and its errors
 // are tried again as the body's are. T must be what the step gives, as JSON has it. A step's check stays its own.
 func FakeStep[T any](name string, fn func(ctx context.Context) (T, error)) Option {
 	return option(func(o *options) {
@@ -127,6 +128,12 @@ func Posts(callback string, payload any) Option {
 		panic(fmt.Sprintf("nelkaptest: the payload for callback %q can't be sent: %v", callback, err))
 	}
 	return option(func(o *options) { o.outside = append(o.outside, fromOutside{callback: callback, payload: text}) })
+}
+
+// CancelledAt cancels the run from outside as soon as it waits for a step of that name: a sleep, an event, a child run, a callback, or the
+// next attempt of a step that threw. Cancel does it from a body.
+func CancelledAt(step string) Option {
+	return option(func(o *options) { o.outside = append(o.outside, fromOutside{cancelAt: step}) })
 }
 
 // Filter says what the filter of a wait or of CancelOn gives, by its text: the kit evaluates no CEL.

@@ -31,7 +31,11 @@ type run struct {
 	timeoutAt time.Time
 	ending    *wire.Ending
 	endingAt  time.Time
-	since     int // events of lower numbers came before it
+	closing   *closing // once it closes
+	restarts  int
+	lines     []line
+	said      map[string]bool // what those are known by
+	since     int             // events of lower numbers came before it
 	attempt   int
 	cuts      int
 	calls     int
@@ -117,13 +121,71 @@ func (r *run) wireEntries(not *process, after int64) []wire.Entry {
 
 // awake is true where something that it waits for has come.
 func (r *run) awake(now time.Time) bool {
-	return slices.ContainsFunc(r.trees, func(t wire.Wait) bool {
-		if t.Wait != nil {
-			return r.entryOf(*t.Wait) != nil
+	return slices.ContainsFunc(r.trees, func(t wire.Wait) bool { return r.stands(&t, now) != open })
+}
+
+// standing is where a tree of what a run waits for stands (H4).
+type standing int
+
+const (
+	open standing = iota
+	done
+	threw
+	due // a step's next attempt, which calls the run also from inside a combination
+)
+
+func (r *run) stands(t *wire.Wait, now time.Time) standing {
+	switch {
+	case t.Wait != nil:
+		switch e := r.entryOf(*t.Wait); {
+		case e == nil:
+			return open
+		case e.Status == wire.OpFailed:
+			return threw
 		}
-		i := slices.IndexFunc(r.retries, func(s *retry) bool { return t.Retry != nil && s.ref == *t.Retry })
-		return i < 0 || !r.retries[i].due.After(now)
-	})
+		return done
+	case t.Retry != nil:
+		if s := r.retryOf(*t.Retry); s != nil && s.due.After(now) {
+			return open
+		}
+		return due
+	}
+	at := done
+	if t.Race != nil {
+		at = open
+	}
+	for _, branches := range [][]wire.Wait{t.All, t.Race} {
+		for i := range branches {
+			switch inner := r.stands(&branches[i], now); {
+			case inner == due || inner == threw || t.Race != nil && inner == done:
+				return inner
+			case inner == open:
+				at = open
+			}
+		}
+	}
+	return at
+}
+
+func (r *run) retryOf(s ref) *retry {
+	if i := slices.IndexFunc(r.retries, func(t *retry) bool { return t.ref == s }); i >= 0 {
+		return r.retries[i]
+	}
+	return nil
+}
+
+// retriesIn are the steps that threw for which trees wait.
+func (r *run) retriesIn(trees []wire.Wait) (list []*retry) {
+	for _, t := range trees {
+		if t.Retry != nil {
+			if s := r.retryOf(*t.Retry); s != nil {
+				list = append(list, s)
+			}
+		}
+		list = append(list, r.retriesIn(t.All)...)
+		list = append(list, r.retriesIn(t.Race)...)
+	}
+	return list
 }
 
 // record is the run as the API shows it.

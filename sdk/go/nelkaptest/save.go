@@ -50,6 +50,7 @@ func (i *item) words() string {
 	what := map[string]string{
 		wire.OpStart: "the start of", wire.OpCompleted: "the result of", wire.OpFailed: "the failure of",
 		wire.OpWait: "the wait", wire.OpClaim: "the claim", wire.OpCallback: "the callback",
+		wire.OpUndo: "the undo",
 	}[i.Op]
 	if i.Name == "" {
 		return "the claim of the workflow's Once"
@@ -64,6 +65,7 @@ func (p *process) saves(body []byte) (status int, answer any) {
 			Call  string
 			Seen  int64
 			Items []item
+			Logs  []line
 		}
 	}
 	if err := json.Unmarshal(body, &message); err != nil {
@@ -71,7 +73,7 @@ func (p *process) saves(body []byte) (status int, answer any) {
 	}
 	outcomes := []any{}
 	for _, s := range message.Saves {
-		outcome, cut := p.world.save(p, s.Seen, s.Items)
+		outcome, cut := p.world.save(p, s.Seen, s.Items, s.Logs)
 		if cut {
 			p.tell(&wire.News{Status: wire.StatusSuperseded})
 		}
@@ -82,7 +84,7 @@ func (p *process) saves(body []byte) (status int, answer any) {
 }
 
 // save is the outcome of one save. cut is true where the call was cut off by it.
-func (w *world) save(p *process, seen int64, items []item) (outcome map[string]any, cut bool) {
+func (w *world) save(p *process, seen int64, items []item, lines []line) (outcome map[string]any, cut bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := p.run
@@ -103,6 +105,7 @@ func (w *world) save(p *process, seen int64, items []item) (outcome map[string]a
 	if len(items) > 0 && w.cuts(p, "before "+what+" was saved") {
 		return superseded, true
 	}
+	r.keep(p, lines)
 	outcomes, own := []any{}, map[int64]bool{}
 	for i := range items {
 		o := w.saveItem(p, &items[i])
@@ -115,7 +118,7 @@ func (w *world) save(p *process, seen int64, items []item) (outcome map[string]a
 		return superseded, true
 	}
 	entries := slices.DeleteFunc(r.wireEntries(nil, seen), func(e wire.Entry) bool { return own[e.Entry] })
-	return map[string]any{"status": wire.StatusAccepted, "items": outcomes, "entries": entries, "ending": r.ending}, false
+	return map[string]any{"status": wire.StatusAccepted, "items": outcomes, "entries": entries, "ending": r.endingNow()}, false
 }
 
 // outcome is the outcome of an item.
@@ -142,7 +145,7 @@ func (w *world) saveItem(p *process, i *item) outcome {
 		return outcome{wire.ItemOutcome{Status: wire.ItemStands}}
 	}
 	e := wire.Entry{Kind: i.Kind, Name: i.Name, Number: i.Number, Status: wire.OpCompleted, Attempts: i.Attempt}
-	switch i.Op {
+	switch i.Op { // an undo has its name alone
 	case wire.OpStart:
 		return w.startStep(p, i)
 	case wire.OpCompleted:
@@ -178,7 +181,7 @@ func (w *world) saveItem(p *process, i *item) outcome {
 
 func (w *world) startStep(p *process, i *item) outcome {
 	r := p.run
-	if r.ending != nil {
+	if r.ending != nil && r.closing == nil {
 		return outcome{wire.ItemOutcome{Status: wire.ItemRefused, Error: &wire.Error{Name: "Error", Message: "the run is ending"}}}
 	}
 	before := r.starts[i.ref()]

@@ -44,7 +44,7 @@ func (p *process) refused() (status int, answer any) {
 
 // derivedKey is the key of a send in a step (K1).
 func (p *process) derivedKey(kind, name string, s *play.Send) string {
-	return fmt.Sprintf("%q %q %d %s %q %d", p.run.id, s.Step.Name, s.Step.Number, kind, name, s.Place)
+	return fmt.Sprintf("%q %d %q %d %s %q %d", p.run.id, p.run.restarts, s.Step.Name, s.Step.Number, kind, name, s.Place)
 }
 
 // countOutside counts a send of code outside steps.
@@ -54,7 +54,7 @@ func (p *process) countOutside(kind, name string) {
 	}
 	place := kind + " " + name
 	p.places[place]++
-	key := fmt.Sprintf("%q %s %d", p.run.id, place, p.places[place])
+	key := fmt.Sprintf("%q %d %s %d", p.run.id, p.run.restarts, place, p.places[place])
 	w := p.world
 	if w.sent[key] == nil {
 		what := fmt.Sprintf("a run of %q was started", name)

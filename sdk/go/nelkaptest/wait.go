@@ -35,11 +35,12 @@ const (
 	twice                // in time, and once more right after that
 )
 
-// fromOutside is an event, or a post to a callback by its step's name.
+// fromOutside is an event, a post to a callback by its step's name, or a cancellation when a step of that name is waited for.
 type fromOutside struct {
 	event    *event
 	callback string
 	payload  json.RawMessage
+	cancelAt string
 }
 
 // beginOutside brings what comes early: events, as soon as the run exists. They stay for waits that look back no further than to their own
@@ -79,6 +80,14 @@ func (w *world) bring(o *fromOutside) {
 		w.store(&e)
 		return
 	}
+	if o.cancelAt != "" {
+		for _, r := range w.runs {
+			if r.waitsFor(o.cancelAt) {
+				w.cancel(r, wire.ReasonCancelled)
+			}
+		}
+		return
+	}
 	for _, r := range w.runs {
 		if w.post(r, o.callback, o.payload) {
 			return
@@ -90,6 +99,9 @@ func (w *world) awaited(o *fromOutside) bool {
 	return slices.ContainsFunc(w.runs, func(r *run) bool {
 		if r.hasEnded() || !r.played {
 			return false
+		}
+		if o.cancelAt != "" {
+			return r.waitsFor(o.cancelAt)
 		}
 		if o.event != nil && w.timing != early && r.status == nelkap.StatusWaiting && w.cancels(r, o.event) {
 			return true
@@ -296,8 +308,8 @@ func (w *world) come(r *run, s ref, e wire.Entry) {
 	w.look(r)
 }
 
-// due is something that time brings.
-type due struct {
+// happening is something that time brings.
+type happening struct {
 	at      time.Time
 	timeout bool // it ends what someone outside could have ended before
 	fire    func()
@@ -314,31 +326,29 @@ func (w *world) fire(now time.Time) bool {
 }
 
 // next is what time brings next. mu is held.
-func (w *world) next() (first due, any bool) {
-	add := func(d due) {
+func (w *world) next() (first happening, any bool) {
+	add := func(d happening) {
 		if !d.at.IsZero() && (!any || d.at.Before(first.at)) {
 			first, any = d, true
 		}
 	}
 	for i, e := range w.later {
-		add(due{e.CreatedAt, false, func() { w.later = slices.Delete(w.later, i, i+1); w.store(e) }})
+		add(happening{e.CreatedAt, false, func() { w.later = slices.Delete(w.later, i, i+1); w.store(e) }})
 	}
 	for _, r := range w.runs {
 		if r.hasEnded() || !r.played {
 			continue
 		}
-		add(due{r.due, false, func() { w.enqueue(r) }})
-		if r.ending == nil {
-			add(due{r.timeoutAt, true, func() { w.cancel(r, wire.ReasonTimedOut) }})
+		add(happening{r.due, false, func() { w.enqueue(r) }})
+		if r.ending == nil && r.closing == nil {
+			add(happening{r.timeoutAt, true, func() { w.cancel(r, wire.ReasonTimedOut) }})
 		}
-		add(due{r.endingAt, false, func() { w.conclude(r) }})
+		add(happening{r.endingAt, false, func() { w.conclude(r) }})
 		for _, t := range r.waits {
-			add(due{t.due, t.item.Kind != wire.KindSleep, func() { w.runOut(r, t) }})
+			add(happening{t.due, t.item.Kind != wire.KindSleep, func() { w.runOut(r, t) }})
 		}
-		for _, t := range r.trees {
-			if i := slices.IndexFunc(r.retries, func(s *retry) bool { return t.Retry != nil && s.ref == *t.Retry }); i >= 0 {
-				add(due{r.retries[i].due, false, func() { w.enqueue(r) }})
-			}
+		for _, s := range r.retriesIn(r.trees) {
+			add(happening{s.due, false, func() { w.enqueue(r) }})
 		}
 	}
 	return first, any

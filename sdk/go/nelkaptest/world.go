@@ -70,6 +70,8 @@ type declared struct {
 	Name      string
 	TimeoutMs int64
 	CancelOn  []struct{ Event, If string }
+	OnFailure bool
+	OnCancel  bool
 }
 
 func newWorld(o *options, when timing) *world {
@@ -284,13 +286,17 @@ func (w *world) message(r *run, p *process) []byte {
 	steps["retrying"], steps["waiting"] = retrying, waiting
 	made := map[string]any{
 		"id": r.id, "workflow": r.workflow, "app": r.app, "event": r.event, "key": r.key, "replayOf": "", "root": r.id,
-		"restart": 0, "attempt": r.attempt, "createdAt": r.createdAt.UTC(),
+		"restart": r.restarts, "attempt": r.attempt, "createdAt": r.createdAt.UTC(),
 	}
 	if r.payload != nil {
 		made["payload"] = r.payload
 	}
+	var ending *wire.Closing
+	if r.closing != nil {
+		ending = &r.closing.Closing
+	}
 	text, err := json.Marshal(map[string]any{
-		"type": "call", "run": made, "steps": steps, "limits": wire.Limits{Steps: 10_000, ResultBytes: 4 << 20}, "url": "http://127.0.0.1",
+		"type": "call", "run": made, "ending": ending, "steps": steps, "limits": wire.Limits{Steps: 10_000, ResultBytes: 4 << 20}, "url": "http://127.0.0.1",
 		"call": wire.CallInfo{
 			ID: p.id, Epoch: int64(r.calls), Token: p.token, Cuts: r.cuts, LeaseMs: 300_000, HeartbeatMs: 5_000, SentAt: time.Now().UTC(),
 		},
@@ -311,6 +317,8 @@ type answer struct {
 	RetryAfterMs *int64
 	Register     []item
 	Waits        []wire.Wait
+	Payload      json.RawMessage
+	Logs         []line
 }
 
 // answered takes in how a call ended.
@@ -335,8 +343,11 @@ func (w *world) answered(p *process, text []byte, err error) {
 	if !p.cut && a.Type != wire.AnswerOver {
 		p.cut = w.cuts(p, endings[a.Type]+" and before its answer arrived")
 	}
+	if !p.cut {
+		r.keep(p, a.Logs)
+	}
 	switch {
-	case r.ending != nil:
+	case r.ending != nil && r.closing == nil:
 		w.conclude(r)
 	case p.cut:
 		r.cuts++
@@ -351,16 +362,23 @@ var endings = map[string]string{
 	wire.AnswerFailed:    "after the code had failed",
 	wire.AnswerSuspended: "after the code had come to wait",
 	wire.AnswerYielded:   "after it had yielded",
+	wire.AnswerRestarted: "after the code had begun the run again",
 }
 
 // ended takes in an answer. mu is held.
 func (w *world) ended(r *run, a *answer) {
 	switch a.Type {
 	case wire.AnswerCompleted:
+		if r.closing != nil {
+			w.closed(r)
+			return
+		}
 		w.finish(r, nelkap.StatusCompleted, a.Output, nil)
+	case wire.AnswerRestarted:
+		w.restart(r, a.Payload)
 	case wire.AnswerFailed:
 		if !a.Retriable || r.attempt > a.Retries {
-			w.finish(r, nelkap.StatusFailed, nil, a.Error)
+			w.close(r, wire.ReasonFailed, a.Error)
 			return
 		}
 		r.due = w.now().Add(pause(r.attempt, a.RetryAfterMs))
@@ -402,7 +420,7 @@ func (w *world) start(made *run) *run {
 	}
 	made.createdAt, made.status, made.attempt = now, nelkap.StatusQueued, 1
 	made.since, made.done = len(w.events), make(chan struct{})
-	made.starts, made.used = map[ref]*process{}, map[int]bool{}
+	made.starts, made.used, made.said = map[ref]*process{}, map[int]bool{}, map[string]bool{}
 	made.played = w.playable(made.app, made.workflow)
 	if d := w.declared[made.workflow]; made.played && d.TimeoutMs > 0 {
 		made.timeoutAt = now.Add(time.Duration(d.TimeoutMs) * time.Millisecond)
@@ -440,7 +458,7 @@ func (w *world) look(r *run) {
 
 // cancel asks for a run's end. mu is held.
 func (w *world) cancel(r *run, reason string) {
-	if r.hasEnded() || r.ending != nil {
+	if r.hasEnded() || r.ending != nil || r.closing != nil {
 		return
 	}
 	r.ending = &wire.Ending{Reason: reason}
@@ -452,13 +470,13 @@ func (w *world) cancel(r *run, reason string) {
 	w.tell(r, wire.News{Status: wire.StatusEnding, Ending: r.ending})
 }
 
-// conclude gives an ending run its final status (Z1). mu is held.
+// conclude closes an ending run, whose call is over or had its time (Z1). mu is held.
 func (w *world) conclude(r *run) {
 	if r.ending.Reason == wire.ReasonCancelled {
-		w.finish(r, nelkap.StatusCancelled, nil, nil)
+		w.close(r, wire.ReasonCancelled, nil)
 		return
 	}
-	w.finish(r, nelkap.StatusFailed, nil, &wire.Error{Name: "TimeoutError", Message: "the run did not end within its timeout"})
+	w.close(r, wire.ReasonTimedOut, &wire.Error{Name: "TimeoutError", Message: "the run did not end within its timeout"})
 }
 
 // finish ends a run. mu is held.
@@ -529,8 +547,8 @@ func (w *world) stuck() error {
 	return errors.New("the run waits for another that this kit does not play: give its workflow with FakeWorkflow")
 }
 
-// close cuts off what is still played and waits for it, for graceTime at most. It may be called twice.
-func (w *world) close() {
+// stop cuts off what is still played and waits for it, for graceTime at most. It may be called twice.
+func (w *world) stop() {
 	w.mu.Lock()
 	open := w.open
 	w.open = nil

@@ -7,6 +7,7 @@ import (
 
 	nelkap "github.com/nelkap/nelkap/sdk/go"
 	"github.com/nelkap/nelkap/sdk/go/internal/play"
+	"github.com/nelkap/nelkap/sdk/go/internal/wire"
 )
 
 // Parallel runs the branches side by side and waits for all. Each gets a context of its own, which its steps must be given.
@@ -105,3 +106,25 @@ func fork(ctx context.Context, b *play.Branches) (decided int, err error) {
 	}
 	return decided, err
 }
+
+// LastOption is what Last makes.
+type LastOption struct{}
+
+func (LastOption) sleepOption(o *waitOptions)  { o.request.Last = true }
+func (LastOption) invokeOption(o *waitOptions) { o.request.Last = true }
+
+func (LastOption) waitOption(o *waitOptions) {
+	o.request.Last = true
+	if o.request.Terms.Op != wire.OpWait {
+		o.fail(errors.New("nelkap: Last is said of a wait, and a callback is made at once: leave out Last"))
+	}
+}
+
+// Last says that no step of this branch comes after this one, so that the run need not be called for it alone: a fan-out of a thousand
+// child runs, each the Last of its branch of Parallel or Map, calls the run once, when all have come or the first of them has failed.
+// What the branch does outside steps after it waits until then. A further step of the branch is an error.
+//
+// Without Last what comes to a branch calls the run at once, and then at most once a second, since the branch may go on and others may
+// wait for what it does. Last has no effect in a Race, which the first decides, nor while Limit keeps items waiting for their turn: the
+// end of each lets the next one start.
+func Last() LastOption { return LastOption{} }

@@ -52,10 +52,11 @@ export interface Emitted {
   readonly payloadDiffers?: true;
 }
 
-/** The payload of a run that a schedule started: which, and the time that was due. */
-export interface Tick {
+/** The payload of a run that a schedule started: which, the time that was due, and the schedule's own payload, where it has one. */
+export interface Tick<Payload = unknown> {
   readonly schedule: string;
   readonly time: string;
+  readonly payload?: Payload;
 }
 
 /** The payload of a run that a webhook started: the request, as the server took it in. */

@@ -19,6 +19,7 @@ export type { Log } from './log.js';
 export { Nelkap, nelkap } from './nelkap.js';
 export type { Handler, HandlerOptions, NelkapOptions } from './nelkap.js';
 export type * from './run.js';
+export type * from './schedule.js';
 export type { StandardSchemaV1 } from './schema.js';
 export type * from './step.js';
 export type * from './workflow.js';

@@ -136,6 +136,21 @@ export interface Step {
     options?: CallbackOptions,
   ) => Promise<Callback<Payload>>;
   /**
+   * Says what undoes that which comes next in the code. When the run fails, times out or is cancelled, what it said is run, the last
+   * first, one at a time; each as a step of its own, with its own idempotency key, tried again as the workflow's steps are. The
+   * code is played for it once more, against its saved steps alone, so `fn` may use what they gave.
+   *
+   * One that fails does not keep the others from running. Say it before the step that it undoes, and let it bear that the step did
+   * nothing; or after it, where nothing can come between.
+   */
+  readonly undo: (name: string, fn: (context: StepContext) => unknown) => Promise<void>;
+  /**
+   * Ends this playing of the run's code, and begins the run again with a new payload and no saved steps: a run that goes on for ever
+   * keeps a short history. Its id and its key stay, its steps have new idempotency keys. The promise never settles. Refused in a step's
+   * function and in `onFailure` and `onCancel`; a payload has at most 4 MiB.
+   */
+  readonly restart: (payload: unknown) => Promise<never>;
+  /**
    * As `Promise.all`, and the server knows that the run waits for all of them: it is called once for a thousand. What
    * is given to it must not be waited for beside it. Members that are no steps make it `Promise.all` and no more.
    */

@@ -3,7 +3,7 @@ import type { EventName, PayloadOf, StoredEvent, Tick, WebhookRequest } from './
 import type { Savable, Stored } from './json.js';
 import type { Log } from './log.js';
 import type { Nelkap } from './nelkap.js';
-import type { Run } from './run.js';
+import type { Run, RunError } from './run.js';
 import type { StandardSchemaV1 } from './schema.js';
 import type { Step } from './step.js';
 
@@ -76,6 +76,32 @@ export interface Defaults {
   timeout?: Duration;
 }
 
+/** A step that the run had saved when it ended. */
+export interface SavedStep {
+  readonly name: string;
+  /** Which of the steps of that name, counted from 1. */
+  readonly number: number;
+  readonly kind: 'run' | 'sleep' | 'event' | 'invoke' | 'claim' | 'callback' | 'undo';
+  readonly status: 'completed' | 'failed';
+  readonly output: unknown;
+  readonly error: RunError | null;
+}
+
+/** What a workflow's `onFailure` is given. */
+export interface Failure<Payload> {
+  /** As the function gets it; as it came, where it does not fit the workflow's schema. */
+  readonly payload: Payload;
+  /** What the run failed with: an error of the saved name, message, stack and cause. A run that took too long has a `TimeoutError`. */
+  readonly error: Error;
+  /**
+   * The run, as far as its call tells of it: its status is the one that it closes with, `failed` or `cancelled`; its output, its end and
+   * its times but `createdAt` are null. `nelkap.get(run.id)` has them.
+   */
+  readonly run: Run;
+  /** What the run had saved when it began to close, in the order of its history. */
+  readonly steps: readonly SavedStep[];
+}
+
 /** `retries` counts for the workflow's code outside steps and is the default of its steps; `timeout` is the whole run's. */
 export interface WorkflowOptions<Payload> extends Defaults {
   name: string;
@@ -88,6 +114,14 @@ export interface WorkflowOptions<Payload> extends Defaults {
    * which gives a text of at most 512 bytes; where it throws or gives none the run fails.
    */
   once?: (payload: Payload) => string;
+  /**
+   * Called when a run has failed or timed out, after its undos. It is code outside steps like the function, with steps of its own,
+   * whose names begin with `onFailure: ` in the run; what it throws is tried again as the function's code is. `step.undo` and
+   * `step.restart` are refused in it.
+   */
+  onFailure?: (failure: Failure<Payload>, context: WorkflowContext) => unknown;
+  /** As `onFailure`, when a run was cancelled; its steps' names begin with `onCancel: `. */
+  onCancel?: (cancelled: Omit<Failure<Payload>, 'error'>, context: WorkflowContext) => unknown;
 }
 
 /** What the function is given: the schema's output, else what the triggers hand over. */

@@ -7,12 +7,17 @@ let count = 0;
 /** A call's message for a workflow. */
 export function callOf(
   workflow: string,
-  parts: { run?: object; call?: object; steps?: object; url?: string } = {},
+  parts: { run?: object; call?: object; steps?: object; ending?: object; url?: string } = {},
 ): any {
   const id = ++count;
   const call = { id: `call_${id}`, epoch: 1, token: `token_${id}`, heartbeatMs: 5_000, ...parts.call };
   const message = wholeCall(
-    { run: { id: `run_${id}`, root: `run_${id}`, ...parts.run }, call, steps: parts.steps },
+    {
+      run: { id: `run_${id}`, root: `run_${id}`, ...parts.run },
+      call,
+      steps: parts.steps,
+      ending: parts.ending,
+    },
     workflow,
   );
   return parts.url === undefined ? message : { ...message, url: parts.url };

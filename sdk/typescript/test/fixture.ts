@@ -1,13 +1,20 @@
 import type { Ask, Combinator } from '../src/core/effect.js';
+import type { Level } from '../src/core/message.js';
 import { Encoded } from '../src/core/text.js';
 
 /** What the workflows of transcripts are written in: asks for a step, and combines what was asked for. */
 export interface Language {
-  ask: (name: string, ask: Ask) => Promise<any>;
+  ask: (name: string, ask: Ask, body?: (log: Write) => void) => Promise<any>;
   combine: (how: Combinator, promises: Promise<unknown>[]) => Promise<unknown>;
+  /** Never settles. */
+  restart: (payload: unknown) => Promise<never>;
+  log: Write;
+  payload: unknown;
   /** How often a step is tried again. */
   retries: number;
 }
+
+export type Write = (level: Level, message: string, fields?: object) => void;
 
 const hour = 3_600_000;
 
@@ -15,8 +22,13 @@ function step(
   { ask, retries }: Language,
   name: string,
   more: { check?: boolean; once?: boolean } = {},
+  body?: (log: Write) => void,
 ): Promise<any> {
-  return ask(name, { op: 'run', kind: 'run', retries, ...more });
+  return ask(name, { op: 'run', kind: 'run', retries, ...more }, body);
+}
+
+function undo({ ask }: Language, name: string): Promise<unknown> {
+  return ask(name, { op: 'undo', kind: 'undo' });
 }
 
 function sleep({ ask }: Language, name: string, delayMs: number): Promise<unknown> {
@@ -63,6 +75,31 @@ export const fixtures = {
     step({ ...l, retries: 0 }, 'a', { once: true }).catch((error: Error) => error.name),
   'sleep beside': (l: Language) => Promise.all([step(l, 'a'), sleep(l, 'nap', 60_000).then(() => 'slept')]),
   'sleep race': (l: Language) => Promise.race([step(l, 'a'), sleep(l, 'nap', 60_000).then(() => 'slept')]),
+  undo: async (l: Language) => {
+    await step(l, 'a');
+    await undo(l, 'give back');
+    return step(l, 'b');
+  },
+  'undo both': async (l: Language) => {
+    await undo(l, 'one');
+    await undo(l, 'two');
+    return step(l, 'b');
+  },
+  'on failure': (l: Language) => step(l, 'a'),
+  restart: async (l: Language) => {
+    await step(l, 'a');
+    return l.payload === 0 ? l.restart(1) : l.payload;
+  },
+  log: async (l: Language) => {
+    l.log('info', 'before', { n: 1 });
+    await step(l, 'a', {}, (log) => log('warn', 'inside'));
+    l.log('info', 'after');
+  },
   'all sleeps': (l: Language) =>
     l.combine('all', [sleep(l, 'x', 60_000), sleep(l, 'y', 120_000)]).then(() => 'both'),
+};
+
+/** Handlers of those that have some. */
+export const handlers: Record<string, { onFailure?: (l: Language) => unknown }> = {
+  'on failure': { onFailure: (l) => step(l, 'tell') },
 };

@@ -27,7 +27,7 @@ test('a request is read or refused, whatever its bytes are', () => {
       ),
       (body) => {
         try {
-          expect(['describe', 'call']).toContain(parseRequest(body).type);
+          expect(['describe', 'call', 'verify']).toContain(parseRequest(body).type);
         } catch (error) {
           expect(error).toBeInstanceOf(Refusal);
           expect((error as Refusal).status).toBe(400);
@@ -53,10 +53,13 @@ test('a call that is read has all that the SDK relies on', () => {
       fc.record({ entries: anything, next: anything, retrying: anything, waiting: anything }),
       anything,
     ),
+    limitMs: fc.oneof(fc.constant(5_000), anything),
+    ending: fc.oneof(fc.constant(undefined), anything),
     url: anything,
   });
   const whole = fc.record({
-    type: fc.constant('call'),
+    type: fc.constantFrom('call', 'verify'),
+    limitMs: fc.constant(5_000),
     run: fc.record({
       id: fc.constant('run_1'),
       workflow: fc.constant('w'),
@@ -80,14 +83,15 @@ test('a call that is read has all that the SDK relies on', () => {
   });
   fc.assert(
     fc.property(fc.oneof(call, whole), (message) => {
-      let request: ReturnType<typeof parseRequest>;
+      let parsed: ReturnType<typeof parseRequest>;
       try {
-        request = parseRequest(encoder.encode(JSON.stringify(message)));
+        parsed = parseRequest(encoder.encode(JSON.stringify(message)));
       } catch (error) {
         expect(error).toBeInstanceOf(Refusal);
         return;
       }
-      if (request.type === 'describe') return;
+      if (parsed.type === 'describe') return;
+      const request = parsed.type === 'verify' ? parsed.call : parsed;
       for (const text of [
         request.run.id,
         request.run.workflow,

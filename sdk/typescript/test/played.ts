@@ -16,12 +16,12 @@ export class Played {
   readonly begun: Effect[];
 
   constructor(
-    parts: { run?: object; call?: object; steps?: object; limits?: object } = {},
+    parts: { run?: object; call?: object; steps?: object; limits?: object; ending?: object } = {},
     retries = 4,
     once?: string,
   ) {
-    const { run, call, steps, limits } = parts;
-    const message = wholeCall({ call: { id: 'c', token: 't', ...call }, run, steps }, 'w');
+    const { run, call, steps, limits, ending } = parts;
+    const message = wholeCall({ call: { id: 'c', token: 't', ...call }, run, steps, ending }, 'w');
     this.playing = new Playing({ ...message, limits }, { nonce: 'n', manifest: 'm', retries });
     this.begun = this.apply({ on: 'start', late: false, connected: true, once });
   }

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { Playing } from '../src/core/playing.js';
 import { Encoded } from '../src/core/text.js';
-import { answerOf, done, instants, one, Played } from './played.js';
+import { answerOf, done, entryOf, instants, one, Played } from './played.js';
 import { wholeCall } from './transcript.js';
 
 test('a pause that ends while a sibling runs starts the next attempt in this call', () => {
@@ -275,4 +275,75 @@ test('a function that ends when its time runs out completes', () => {
     const effects = [...played.apply({ on: 'completed', output: one }), ...played.rest()];
     expect(answerOf(effects), when).toMatchObject({ type: 'completed', output: 1 });
   }
+});
+
+// Rule Z1.
+test('what the function asks for after it rested in a closing is never answered', () => {
+  const steps = { entries: [entryOf(1, 'undo', 'x'), entryOf(2, 'run', 'late')] };
+  const played = new Played({ steps, ending: { reason: 'cancelled', entries: 2 } });
+  played.askFor('x', { op: 'undo', kind: 'undo' });
+  expect(done(played.rest())).toEqual(['release', 'rest']);
+  played.ask('open');
+  expect(played.rest()).toMatchObject([{ do: 'body', id: 0, name: 'x', number: 2, attempt: 1 }]);
+  expect(played.ask('late')).toEqual([]);
+  expect(played.apply({ on: 'completed', output: one })).toEqual([]);
+  played.returned(0);
+  played.save([{ status: 'saved', entry: 3 }]);
+  expect(answerOf(played.rest())).toEqual({ type: 'completed', nonce: 'n', manifest: 'm' });
+});
+
+test('a step that the closing has saved is none that its function is shown', () => {
+  const steps = {
+    entries: [entryOf(1, 'undo', 'x'), { ...entryOf(2, 'run', 'x'), number: 2 }, entryOf(3, 'undo', 'y')],
+  };
+  const played = new Played({ steps, ending: { reason: 'cancelled', entries: 1 } });
+  // Its undo is done, so that the function is not even played.
+  expect(done(played.begun)).toEqual(['answer']);
+});
+
+test('a rule that stops the function in a closing stops no undo', () => {
+  const steps = { entries: [entryOf(1, 'undo', 'x'), entryOf(2, 'sleep', 'a')] };
+  const played = new Played({ steps, ending: { reason: 'cancelled', entries: 2 } });
+  played.askFor('x', { op: 'undo', kind: 'undo' });
+  played.rest();
+  expect(played.ask('a')).toEqual([]);
+  expect(done(played.rest())).toEqual(['body']);
+});
+
+test('an undo that is due again waits for its pause, and one that is missing does not', () => {
+  const steps = {
+    entries: [entryOf(1, 'undo', 'x'), entryOf(2, 'undo', 'gone')],
+    retrying: [
+      { name: 'x', number: 2, attempt: 3, retryInMs: 500 },
+      { name: 'gone', number: 2, attempt: 1, retryInMs: 500 },
+    ],
+  };
+  const played = new Played({ steps, ending: { reason: 'cancelled', entries: 2 } });
+  played.askFor('x', { op: 'undo', kind: 'undo' });
+  played.rest();
+  played.apply({ on: 'completed', output: one });
+  expect(played.rest()).toMatchObject([{ do: 'save' }]);
+  expect(played.playing.nextSave()?.items).toMatchObject([
+    { op: 'failed', name: 'gone', number: 2, retriable: false },
+  ]);
+  played.saved([{ status: 'saved', entry: 3 }]);
+  expect(answerOf(played.rest())).toMatchObject({
+    type: 'suspended',
+    waits: [{ retry: { name: 'x', number: 2 } }],
+  });
+});
+
+// Rule H5.
+test('a closing begins when all pages are here', () => {
+  const entries = [entryOf(1, 'undo', 'x')];
+  const ending = { reason: 'cancelled', entries: 2 };
+  const played = new Played({ steps: { entries, next: 1 }, ending });
+  expect(done(played.begun)).toEqual(['fetch']);
+  const page = { on: 'page', entries: [entryOf(2, 'undo', 'y')], next: null } as const;
+  expect(done(played.apply(page))).toEqual(['play', 'rest']);
+  for (const name of ['x', 'y']) played.askFor(name, { op: 'undo', kind: 'undo' });
+  played.apply({ on: 'completed', output: one });
+  played.rest();
+  played.rest();
+  expect(played.rest()).toMatchObject([{ do: 'body', name: 'y', number: 2 }]);
 });

@@ -163,7 +163,7 @@ export class FakeServer {
     const made = { claim: !this.claimed.has(item.key), callback }[item.op as string];
     const output = made === undefined ? {} : { output: made };
     const there = entries.find((each) => each.name === item.name && each.number === item.number);
-    const status = made === undefined ? item.op : 'completed';
+    const status = made === undefined && item.op !== 'undo' ? item.op : 'completed';
     if (there === undefined) entries.push({ ...item, ...output, entry: entries.length + 1, status });
     return { status: 'saved', entry: there?.entry ?? entries.length, ...output };
   }

@@ -18,6 +18,7 @@ export const transcripts: Transcript[] = readdirSync(folder)
   .map((file) => ({ file, ...JSON.parse(readFileSync(new URL(file, folder), 'utf8')) }));
 
 const ignored = new Set([
+  'at',
   'startedAt',
   'endedAt',
   'createdAt',
@@ -43,6 +44,7 @@ export function bare(part: unknown): unknown {
 
 /** A call's message with what a transcript leaves out. */
 export function wholeCall(message: any, workflow: string): any {
+  const { ending } = message;
   const run = { id: '$run', workflow, app: 'app', payload: null, event: null, key: null, replayOf: null };
   return {
     type: 'call',
@@ -56,5 +58,6 @@ export function wholeCall(message: any, workflow: string): any {
     },
     call: { cuts: 0, leaseMs: 300_000, heartbeatMs: 5_000, ...message.call },
     steps: { entries: [], next: null, retrying: [], waiting: [], ...message.steps },
+    ...(ending !== undefined && { ending }),
   };
 }

@@ -1,12 +1,12 @@
 import { expect, test } from 'vitest';
-import type { Effect, Input } from '../src/core/effect.js';
-import type { CallMessage } from '../src/core/message.js';
+import type { Effect, Input, Part } from '../src/core/effect.js';
+import type { CallMessage, Level, StepName } from '../src/core/message.js';
 import { Playing } from '../src/core/playing.js';
 import { Encoded, stringify } from '../src/core/text.js';
 import { encodeError, stepError } from '../src/core/thrown.js';
 import { encode } from '../src/core/value.js';
 import { isStepError } from '../src/errors.js';
-import { fixtures, type Language } from './fixture.js';
+import { fixtures, handlers, type Language, type Write } from './fixture.js';
 import { bare, type Line, type Transcript, transcripts, wholeCall } from './transcript.js';
 
 const instants = { startedAt: '2026-01-01T00:00:00.000Z', endedAt: '2026-01-01T00:00:00.000Z' };
@@ -19,17 +19,20 @@ class Stage {
   private readonly bodies = new Map<string, { id: number; attempt: number }>();
   private readonly code = new Map<
     number,
-    { resolve: (value: unknown) => void; reject: (error: Error) => void }
+    { resolve: (value: unknown) => void; reject: (error: Error) => void; body?: (log: Write) => void }
   >();
   private steps = 0;
   private saving: unknown;
 
   constructor(
     private readonly transcript: Transcript,
-    message: CallMessage,
+    private readonly message: CallMessage,
     nonce: string,
+    isVerifying = false,
   ) {
-    this.playing = new Playing(message, { nonce, manifest: '', retries: 4 });
+    const part = message.ending?.reason === 'cancelled' ? 'onCancel' : 'onFailure';
+    const handler = Object.keys(handlers[transcript.workflow] ?? {}).includes(part) ? part : undefined;
+    this.playing = new Playing(message, { nonce, manifest: '', retries: 4, handler, isVerifying });
     this.apply({ on: 'start', late: false, connected: true });
   }
 
@@ -40,7 +43,7 @@ class Stage {
   private carryOut(effect: Effect): void {
     switch (effect.do) {
       case 'play':
-        return this.play();
+        return this.play(effect.part);
       case 'rest':
         setImmediate(() => this.apply({ on: 'rested' }));
         return;
@@ -51,6 +54,7 @@ class Stage {
       case 'check':
         this.bodies.set(`${effect.name} ${effect.number}`, effect);
         this.out.push({ sdk: effect.do, name: effect.name, number: effect.number, attempt: effect.attempt });
+        this.code.get(effect.id)?.body?.((...line) => this.log(effect, undefined, ...line));
         return;
       case 'save':
         return effect.pause ? undefined : this.send();
@@ -59,6 +63,12 @@ class Stage {
       case 'answer':
         this.out.push({ sdk: 'answer', message: wire(effect.message) });
         return;
+      case 'verified': {
+        const { error, ...message } = wire(effect.message) as { error?: { name: string } };
+        const named = error === undefined ? message : { ...message, error: { name: error.name } };
+        this.out.push({ sdk: 'verified', message: named });
+        return;
+      }
       case 'end':
         this.out.push({ sdk: 'end', message: { ...this.playing.fence, end: bareEnd(effect.message) } });
         return;
@@ -74,25 +84,51 @@ class Stage {
     this.out.push({ sdk: 'save', message: wire(save) });
   }
 
-  private play(): void {
+  private log(
+    step: (StepName & { attempt: number }) | undefined,
+    part: Part,
+    level: Level,
+    message: string,
+    given?: object,
+  ): void {
+    const fields = given === undefined ? {} : { fields: new Encoded(JSON.stringify(given)) };
+    this.playing.log(() => ({ at: '2026-01-01T00:00:00.000Z', level, message, ...fields }), step, part);
+  }
+
+  private play(part: Part): void {
     const ids = new Map<Promise<unknown>, number>();
-    const ask: Language['ask'] = (name, ask) => {
+    const prefix = part === undefined ? '' : `${part}: `;
+    const ask: Language['ask'] = (name, ask, body) => {
       const id = this.steps++;
-      const promise = new Promise((resolve, reject) => this.code.set(id, { resolve, reject }));
+      const promise = new Promise((resolve, reject) =>
+        this.code.set(id, { resolve, reject, ...(body !== undefined && { body }) }),
+      );
       ids.set(promise, id);
-      this.apply({ on: 'asked', id, name, ask });
+      this.apply({ on: 'asked', id, name: prefix + name, ask, part });
       return promise;
     };
     const combine: Language['combine'] = (how, promises) => {
       const of = promises.map((promise) => ids.get(promise) as number);
-      this.apply({ on: 'combined', id: this.steps++, how, of });
+      this.apply({ on: 'combined', id: this.steps++, how, of, part });
       return (Promise[how] as (of: unknown[]) => Promise<unknown>).call(Promise, promises);
     };
-    const language = { ask, combine, retries: this.transcript.retries ?? 4 };
-    Promise.resolve(fixtures[this.transcript.workflow](language)).then(
-      (output: unknown) => this.apply({ on: 'completed', output: encode(output, 'output') }),
+    const language: Language = {
+      ask,
+      combine,
+      restart: (payload) => {
+        this.apply({ on: 'restarted', payload: encode(payload, 'payload') });
+        return new Promise(() => {});
+      },
+      log: (...line) => this.log(undefined, part, ...line),
+      payload: this.message.run.payload,
+      retries: this.transcript.retries ?? 4,
+    };
+    const { workflow } = this.transcript;
+    const fn = part === undefined ? fixtures[workflow] : handlers[workflow]?.['onFailure'];
+    Promise.resolve(fn?.(language)).then(
+      (output: unknown) => this.apply({ on: 'completed', output: encode(output, 'output'), part }),
       (error: unknown) =>
-        this.apply({ on: 'failed', error: encodeError(error), retriable: !isStepError(error) }),
+        this.apply({ on: 'failed', error: encodeError(error), retriable: !isStepError(error), part }),
     );
   }
 
@@ -182,6 +218,8 @@ async function play(transcript: Transcript): Promise<void> {
     expect(stage?.out ?? [], `nothing more before line ${at + 1}`).toEqual([]);
     if (line['server'] === 'call') {
       stage = new Stage(transcript, wholeCall(line.message, transcript.workflow), `$nonce${++calls}`);
+    } else if (line['server'] === 'verify') {
+      stage = new Stage(transcript, wholeCall(line.message, transcript.workflow), '', true);
     } else if (line['world'] === 'process killed') stage = undefined;
     else stage?.given(line);
   }
@@ -192,5 +230,5 @@ async function play(transcript: Transcript): Promise<void> {
 test.each(transcripts)('$file: $title', play);
 
 test('every transcript is played', () => {
-  expect(transcripts.length).toBeGreaterThanOrEqual(39);
+  expect(transcripts.length).toBeGreaterThanOrEqual(54);
 });

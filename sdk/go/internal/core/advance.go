@@ -28,8 +28,16 @@ func (m *Machine) advance(now time.Time) {
 	if m.phase != phasePlaying {
 		return
 	}
+	if m.frozen() {
+		m.playFrozen(now)
+		return
+	}
 	if m.returned != nil || m.ending != nil {
 		m.conclude(now)
+		return
+	}
+	if m.closing != nil && m.closing.stage == stageUndo {
+		m.undo(now)
 		return
 	}
 	if m.busy > 0 || m.holding > 0 || m.takeTurn() {
@@ -144,6 +152,7 @@ func (m *Machine) release() bool {
 	}
 	first.state = stepDone
 	first.branch.open = nil
+	m.log.shown(first.Entry.Entry)
 	m.drop(first)
 	m.busy++
 	m.emit(Output{Do: DoRelease, Step: first})
@@ -169,16 +178,15 @@ func (m *Machine) rest(held bool, now time.Time) {
 		m.finish(&wire.Answer{Type: wire.AnswerYielded, Excused: m.stopping}, now)
 		return
 	}
-	answer := &wire.Answer{Type: wire.AnswerSuspended}
+	answer := &wire.Answer{Type: wire.AnswerSuspended, Waits: m.root.trees()}
+	if m.closing != nil && m.closing.undoing != nil {
+		answer.Waits = []wire.Wait{m.closing.undoing.leaf()}
+	}
 	for _, s := range m.asked {
 		switch {
-		case s.state == stepRetrying:
-			answer.Waits = append(answer.Waits, wire.Wait{Retry: s.ref()})
-		case s.waits():
-			if s.state == stepAsked {
-				answer.Register = append(answer.Register, s.request())
-			}
-			answer.Waits = append(answer.Waits, wire.Wait{Wait: s.ref()})
+		case s.waits() && s.state == stepAsked:
+			answer.Register = append(answer.Register, s.request())
+		case s.waits() || s.state == stepRetrying:
 		default: // its check waits for its time, in this call
 			m.register()
 			m.send(now)
@@ -192,6 +200,8 @@ func (m *Machine) rest(held bool, now time.Time) {
 func (m *Machine) finish(a *wire.Answer, now time.Time) {
 	m.phase = phaseOver
 	m.stamp(a)
+	m.nameUnasked(a)
+	a.Logs = m.log.take(m.saves.flight)
 	m.saves = saves{}
 	if m.running > 0 {
 		m.abort(Abandoned)
@@ -239,10 +249,17 @@ func (m *Machine) Wake(now time.Time) time.Time {
 	if m.phase == phaseOver {
 		return m.end.again
 	}
-	at := soonest(m.saves.tries.again, m.fetchTry.again)
-	if !m.saves.tries.since.IsZero() && m.connected && m.running == 0 {
-		at = soonest(at, m.saves.tries.since.Add(m.contactLimit()))
+	if m.over != nil { // bodies end when they end, and lines that were not sent are lost
+		return time.Time{}
 	}
+	if m.config.Verify {
+		return m.config.LateAt
+	}
+	at := soonest(m.saves.tries.again, m.fetchTry.again)
+	if m.saves.flight == nil {
+		at = soonest(at, m.log.due)
+	}
+	at = soonest(at, m.contactEnds())
 	if m.returned != nil {
 		return soonest(at, m.abandonAt)
 	}

@@ -12,6 +12,7 @@ type Branch struct {
 	open   *Step
 	fork   *Fork // the branches that it waits for
 	item   *item // nil outside a Map
+	last   bool  // its code said that nothing comes after the step that it asked for
 	ended  bool
 	closed bool // nobody waits for it: its code goes no further
 }
@@ -39,14 +40,20 @@ type Fork struct {
 	parent   *Branch
 	branches []*Branch // that were started, by index
 	ended    int
-	blocks   map[string][]int // by name, where the numbers of its n-th use in an item begin
+	blocks   map[use][]int // where the numbers of the n-th such use in an item begin
 }
 
 // item is a branch's place in a Map: its steps are counted by the item's index, whichever item comes to a name first (S1).
 type item struct {
 	of    *Fork
 	index int
-	uses  map[string]int
+	uses  map[use]int
+}
+
+// use is what an item of a Map asks for. An undo takes two numbers, so that its uses are counted apart.
+type use struct {
+	name string
+	undo bool
 }
 
 // turn is what the code does next: a branch that starts, or a fork's parent that goes on.
@@ -178,26 +185,31 @@ func (m *Machine) takeTurn() bool {
 	return m.release()
 }
 
-// number counts name in (S1).
-func (m *Machine) number(b *Branch, name string) int {
+// number counts name in (S1), twice for an undo.
+func (m *Machine) number(b *Branch, name string, undo bool) int {
+	width := 1
+	if undo {
+		width = 2
+	}
 	if b.item == nil {
-		m.counts[name]++
-		return m.counts[name]
+		number := m.counts[name] + 1
+		m.counts[name] += width
+		return number
 	}
-	it := b.item
+	it, u := b.item, use{name, undo}
 	if it.uses == nil {
-		it.uses = map[string]int{}
+		it.uses = map[use]int{}
 	}
-	use := it.uses[name]
-	it.uses[name]++
+	nth := it.uses[u]
+	it.uses[u]++
 	if it.of.blocks == nil {
-		it.of.blocks = map[string][]int{}
+		it.of.blocks = map[use][]int{}
 	}
-	blocks := it.of.blocks[name]
-	if use == len(blocks) { // the first item that comes here takes numbers for all
+	blocks := it.of.blocks[u]
+	if nth == len(blocks) { // the first item that comes here takes numbers for all
 		blocks = append(blocks, m.counts[name])
-		it.of.blocks[name] = blocks
-		m.counts[name] += it.of.Size
+		it.of.blocks[u] = blocks
+		m.counts[name] += it.of.Size * width
 	}
-	return blocks[use] + it.index + 1
+	return blocks[nth] + it.index*width + 1
 }

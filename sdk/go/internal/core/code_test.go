@@ -2,6 +2,7 @@ package core
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -14,7 +15,10 @@ type runner struct {
 	m       *Machine
 	now     *time.Time
 	retries int
+	payload json.RawMessage
 	function
+	handler function // in a closing
+	prefix  string   // of the handler's steps
 }
 
 // function is a workflow's code. It gives its output, or what it throws.
@@ -33,6 +37,7 @@ type code struct {
 	yield  func(struct{}) bool
 	resume func() (struct{}, bool)
 	stop   func()
+	prefix string
 	output json.RawMessage
 	thrown *thrown
 }
@@ -71,6 +76,10 @@ func (r *runner) act(o Output) bool {
 	switch o.Do {
 	case DoRunCode:
 		r.start(r.m.Root(), r.function).resume()
+	case DoHandler:
+		c := r.start(o.Branch, r.handler)
+		c.prefix = r.prefix
+		c.resume()
 	case DoBranch:
 		f := o.Branch.Of.Shell.(*forked)
 		c := r.start(o.Branch, f.functions[o.Branch.Index])
@@ -101,7 +110,10 @@ func (c *code) wait() {
 }
 
 func (c *code) ask(name string, opts AskOptions) *wire.Entry {
-	s, err := c.r.m.Ask(c.branch, name, opts, c, *c.r.now)
+	s, err := c.r.m.Ask(c.branch, c.prefix+name, opts, c, *c.r.now)
+	if errors.Is(err, ErrOver) {
+		panic(stopped{})
+	}
 	if err != nil {
 		panic(fmt.Sprintf("asking for %s: %v", name, err))
 	}
@@ -118,6 +130,38 @@ func (c *code) sleep(name string, d time.Duration) *wire.Entry {
 
 func (c *code) claim(name, key string) *wire.Entry {
 	return c.ask(name, AskOptions{Terms: &wire.Terms{Op: wire.OpClaim, Kind: wire.KindClaim, Key: key}})
+}
+
+// undo is a step.undo. Its body is whatever the lines say.
+func (c *code) undo(name string) *wire.Entry {
+	return c.ask(name, AskOptions{Terms: &wire.Terms{Op: wire.OpUndo, Kind: wire.KindUndo}, Undo: "its body"})
+}
+
+// restart begins the run again with payload; it does not return.
+func (c *code) restart(payload string) {
+	if err := c.r.m.Restart(c.branch, json.RawMessage(payload), *c.r.now); err != nil {
+		panic(err)
+	}
+	c.wait()
+}
+
+// log writes a line outside steps.
+func (c *code) log(level, message, fields string) { c.r.log(nil, level, message, fields) }
+
+func (r *runner) log(s *Step, level, message, fields string) {
+	attempt := 0
+	if s != nil {
+		attempt = s.Attempt
+	}
+	line, _, sent := r.m.LineOf(s, attempt, *r.now)
+	if !sent {
+		return
+	}
+	line.Level, line.Message = level, message
+	if fields != "" {
+		line.Fields = json.RawMessage(fields)
+	}
+	r.m.Log(line, *r.now)
 }
 
 type forked struct {

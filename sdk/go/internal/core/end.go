@@ -80,7 +80,12 @@ func (m *Machine) Kept() int {
 	if m.saves.tries.since.IsZero() {
 		return 0
 	}
-	size := 0
+	size := m.log.bytes
+	if m.saves.flight != nil {
+		for _, l := range m.saves.flight.Logs {
+			size += l.Size()
+		}
+	}
 	for _, list := range [][]pending{m.saves.sent, m.saves.waiting} {
 		for _, p := range list {
 			size += p.item.Size()

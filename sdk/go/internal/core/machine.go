@@ -12,6 +12,10 @@
 //   - H2, H3: what a wait has come to is taken in from saves and heartbeats; waits are registered by the suspended answer where no
 //     body runs, else by a save.
 //   - H5: no code runs before the playing is bound (C4) and every page of saved steps is in.
+//   - Z1: in a closing the function is played with what was saved before, and starts nothing; then its undos run, the last first, and
+//     then the handler (closing.go).
+//   - Z2: a restart ends the call as the function's end does.
+//   - D3: a verify is the same without a closing: nothing starts, and nothing is saved (verify.go).
 //   - H6: a call ends only when every body that it started has settled and been saved, or was aborted.
 //   - C12: a yield comes with no body running; because of the time limit only after progress.
 //   - C13, S4, S5: after a cut, until one step is saved, and always for steps with a check and those that run at most once, a body
@@ -23,7 +27,6 @@ package core
 
 import (
 	"encoding/json"
-	"errors"
 	"time"
 
 	"github.com/nelkap/nelkap/sdk/go/internal/wire"
@@ -40,37 +43,27 @@ const (
 	saveBytesMax = 4 << 20
 )
 
-// What Ask may answer beside a step.
-var (
-	// ErrOver says that the call is over: the goroutine that asked must end without the code noticing (H7).
-	ErrOver = errors.New("the call is over")
-	// ErrBusy says that the branch has a step open already, or waits for branches of its own.
-	ErrBusy = errors.New("a step of this branch is in flight")
-	// ErrEnded says that the branch's function has returned.
-	ErrEnded = errors.New("the branch has ended")
-	// ErrStepsMax says that the run has as many steps as the server allows.
-	ErrStepsMax = errors.New("the run has as many steps as it may have")
-)
-
 // Do is what an Output asks for.
 type Do int
 
 // The outputs.
 const (
-	DoRunCode Do = iota // start the workflow's function
-	DoBranch            // start the function of Branch
-	DoJoin              // let Branch go on, whose Fork is over; the goroutines of the fork's branches that have not ended must end first
-	DoCheck             // start Step's check (S4)
-	DoBody              // start Step's body
-	DoRelease           // show Step's entry to the code that waits for it
-	DoAbort             // end the context of Step's body or check, and of the code where Step is nil, because of Reason
-	DoSave              // send Save
-	DoFetch             // fetch the page of steps after After
-	DoAnswer            // answer the call with Answer
-	DoFail              // answer the call with 500: the SDK itself failed, which is a cut
-	DoEnd               // deliver Answer through the API
-	DoUnwind            // the call is over for the code: end its goroutines (H7)
-	DoForget            // nothing more comes: stop naming the call
+	DoRunCode  Do = iota // start the workflow's function
+	DoBranch             // start the function of Branch
+	DoJoin               // let Branch go on, whose Fork is over; the goroutines of the fork's branches that have not ended must end first
+	DoCheck              // start Step's check (S4)
+	DoBody               // start Step's body
+	DoRelease            // show Step's entry to the code that waits for it
+	DoAbort              // end the context of Step's body or check, and of the code where Step is nil, because of Reason
+	DoSave               // send Save
+	DoFetch              // fetch the page of steps after After
+	DoAnswer             // answer the call with Answer
+	DoFail               // answer the call with 500: the SDK itself failed, which is a cut
+	DoEnd                // deliver Answer through the API
+	DoHandler            // start the handler, whose branch is Branch; Entries are the saved steps. The goroutines of the function must end first
+	DoVerified           // answer the verify with Verified
+	DoUnwind             // the call is over for the code: end its goroutines (H7)
+	DoForget             // nothing more comes: stop naming the call
 )
 
 // Reason says why a body or the code is aborted.
@@ -95,6 +88,9 @@ type Output struct {
 	After  int64
 	Answer *wire.Answer
 	Reason Reason
+
+	Entries  []*wire.Entry
+	Verified *wire.Verified
 }
 
 // Config is what a playing is given beside its call.
@@ -105,6 +101,9 @@ type Config struct {
 	Bind     bool      // the call is old or its connection closed: bind before anything runs (C4)
 	YieldAt  time.Time // from here on no body starts (the host's time limit); zero: none
 	Once     *string   // the key that only one run of the workflow may own (K4); nil: none
+	Handler  string    // in a closing, what the names of the handler's steps begin with; empty: the workflow has none for it
+	Verify   bool      // the code is played without acting (D3): nothing is sent, and the end is DoVerified
+	LateAt   time.Time // when a verify is answered though the code has not come to rest
 }
 
 type phase int
@@ -131,12 +130,13 @@ type Machine struct {
 	ends map[stepKey]*wire.Entry
 	seen int64
 
-	// The code: counts numbers the steps by name, asked has the steps that are not done, in the order of asking. ready are turns that
-	// come before anything else. busy is the number of branches that run; the code rests when it is 0 and nothing is ready. It is
+	// The code: root is the function's branch, or the handler's. counts numbers the steps by name, met has those that the code asked
+	// for, and asked those of them that are not done, in the order of asking. ready are turns that come before anything else. busy is the number of branches that run; the code rests when it is 0 and nothing is ready. It is
 	// kept from going on while holding, the number of orphans that must settle first, is above 0. returned is the function's end,
 	// once it has come.
-	root     Branch
+	root     *Branch
 	counts   map[string]int
+	met      map[stepKey]struct{}
 	asked    []*Step
 	ready    []turn
 	busy     int
@@ -149,8 +149,10 @@ type Machine struct {
 	ending   *Reason
 	over     *Reason // superseded or ended: nothing may be saved any more
 
-	saves saves
-	end   delivery
+	saves   saves
+	end     delivery
+	log     log
+	closing *closing // nil unless the run closes
 
 	retrying  map[stepKey]retry
 	waiting   map[stepKey]string // the kinds of the waits that were open when the call came
@@ -169,6 +171,10 @@ func New(call *wire.Call, config Config, now time.Time) *Machine {
 	m := &Machine{
 		call: call, config: config, connected: true,
 		ends: make(map[stepKey]*wire.Entry, len(call.Steps.Entries)), counts: map[string]int{},
+		root: &Branch{}, met: map[stepKey]struct{}{onceKey: {}},
+	}
+	if call.Ending != nil {
+		m.closing = &closing{entries: call.Ending.Entries, bodies: map[stepKey]any{}}
 	}
 	for _, r := range call.Steps.Retrying {
 		if m.retrying == nil {
@@ -182,7 +188,7 @@ func New(call *wire.Call, config Config, now time.Time) *Machine {
 		}
 		m.waiting[stepKey{w.Name, w.Number}] = w.Kind
 	}
-	m.learn(call.Steps.Entries)
+	m.learnPage(call.Steps.Entries)
 	return m
 }
 
@@ -197,8 +203,8 @@ func (m *Machine) Take() []Output {
 
 func (m *Machine) emit(o Output) { m.out = append(m.out, o) }
 
-// Root is the branch of the workflow's function.
-func (m *Machine) Root() *Branch { return &m.root }
+// Root is the branch of the workflow's function, or of the handler once that was started.
+func (m *Machine) Root() *Branch { return m.root }
 
 // Over is true once the call's end is decided: what the code does from then on is ignored.
 func (m *Machine) Over() bool { return m.phase == phaseOver }
@@ -210,16 +216,20 @@ func (m *Machine) Begin(now time.Time) {
 		m.advance(now)
 		return
 	}
-	m.load(m.call.Steps.Next)
+	m.load(m.call.Steps.Next, now)
 	m.advance(now)
 }
 
 // load fetches the page after next, or starts the code when there is none; before that the run's own key is claimed.
-func (m *Machine) load(next *int64) {
+func (m *Machine) load(next *int64, now time.Time) {
 	if next != nil {
 		m.phase = phaseLoading
 		m.fetchFrom = *next
 		m.emit(Output{Do: DoFetch, After: *next})
+		return
+	}
+	if m.closing != nil {
+		m.beginClosing(now)
 		return
 	}
 	if m.config.Once != nil && m.ends[onceKey] == nil {
@@ -247,12 +257,12 @@ func (m *Machine) Page(page *wire.Page, now time.Time) {
 		return
 	}
 	m.fetchTry = tries{}
-	m.learn(page.Entries)
+	m.learnPage(page.Entries)
 	if page.Next != nil && *page.Next <= m.fetchFrom {
 		m.cut() // a page that leads back to itself would be read for ever
 		return
 	}
-	m.load(page.Next)
+	m.load(page.Next, now)
 	m.advance(now)
 }
 
@@ -272,6 +282,12 @@ func (m *Machine) PageFailed(status string, now time.Time) {
 	m.advance(now)
 }
 
+// learnPage takes in entries that the call came with.
+func (m *Machine) learnPage(entries []wire.Entry) {
+	m.learn(entries)
+	m.log.base = m.seen
+}
+
 // learn takes entries into the history; one that is there already stands (W1).
 func (m *Machine) learn(entries []wire.Entry) {
 	for i := range entries {
@@ -282,113 +298,6 @@ func (m *Machine) learn(entries []wire.Entry) {
 			m.ends[key] = e
 		}
 	}
-}
-
-// AskOptions are a step's own.
-type AskOptions struct {
-	Terms   *wire.Terms // what it asks of the server; nil: it has a body
-	Was     string      // its name before it was renamed (S7); empty: none
-	Retries int
-	Check   bool // it has a check (S4)
-	Once    bool // it runs at most once (S5)
-}
-
-// Ask is the code of branch asking for a step. The branch rests until DoRelease of that step. It fails with ErrOver, ErrBusy,
-// ErrEnded or ErrStepsMax; then the branch goes on.
-func (m *Machine) Ask(branch *Branch, name string, opts AskOptions, shell any, now time.Time) (*Step, error) {
-	if err := m.mayAsk(branch); err != nil {
-		return nil, err
-	}
-	s := &Step{
-		Name: name, Number: m.number(branch, name), Retries: opts.Retries, Shell: shell,
-		branch: branch, terms: opts.Terms, check: opts.Check, once: opts.Once,
-	}
-	m.identify(s, opts.Was)
-	s.Entry = m.ends[s.key()]
-	if s.Entry == nil && m.full() {
-		return nil, ErrStepsMax
-	}
-	if kind := m.knownKind(s); kind != s.kind() {
-		m.fail("StepKindError", "step "+s.Name+" was saved as "+kindWords[kind]+", and the code asks for "+kindWords[s.kind()]+
-			" under that name: give the new step a name of its own", now)
-		return nil, ErrOver
-	}
-	if s.Entry != nil {
-		s.state = stepSaved
-	} else if r, ok := m.retrying[s.key()]; ok {
-		s.state, s.Attempt, s.dueAt = stepRetrying, r.attempt, r.dueAt
-	} else if m.waiting[s.key()] != "" {
-		s.state = stepWaiting
-	}
-	branch.open = s
-	m.asked = append(m.asked, s)
-	m.busy--
-	m.advance(now)
-	return s, nil
-}
-
-// mayAsk is nil where the code of branch may ask for something.
-func (m *Machine) mayAsk(branch *Branch) error {
-	switch {
-	case m.phase != phasePlaying || m.over != nil || m.returned != nil || branch.closed:
-		return ErrOver
-	case branch.ended:
-		return ErrEnded
-	case branch.open != nil || branch.fork != nil:
-		return ErrBusy
-	}
-	return nil
-}
-
-// identify gives s its old name where the run knows it under that, and not under the new one (S7).
-func (m *Machine) identify(s *Step, was string) {
-	if was == "" || m.knows(s.key()) {
-		return
-	}
-	if old := (stepKey{was, s.Number}); m.knows(old) {
-		s.Name = was
-		m.counts[was] = max(m.counts[was], s.Number) // a step that kept the name comes after it
-	}
-}
-
-func (m *Machine) knows(key stepKey) bool {
-	_, retrying := m.retrying[key]
-	return retrying || m.ends[key] != nil || m.waiting[key] != ""
-}
-
-// knownKind is the kind under which the run knows s; that of s where it does not know it.
-func (m *Machine) knownKind(s *Step) string {
-	_, retrying := m.retrying[s.key()]
-	switch {
-	case s.Entry != nil:
-		return s.Entry.Kind
-	case retrying:
-		return wire.KindRun
-	case m.waiting[s.key()] != "":
-		return m.waiting[s.key()]
-	}
-	return s.kind()
-}
-
-// kindWords say in a sentence what a step of a kind is.
-var kindWords = map[string]string{
-	wire.KindRun: "a step with a body", wire.KindSleep: "a sleep", wire.KindEvent: "a wait for an event",
-	wire.KindInvoke: "a child run", wire.KindCallback: "a callback", wire.KindClaim: "a claim",
-}
-
-// full is true where the run has as many steps as the server allows, those that are not saved yet among them.
-func (m *Machine) full() bool {
-	most := m.call.Limits.Steps
-	if most <= 0 || len(m.ends)+len(m.asked) < most {
-		return false
-	}
-	steps := len(m.ends)
-	for _, s := range m.asked {
-		if s.Entry == nil {
-			steps++
-		}
-	}
-	return steps >= most
 }
 
 // CheckFoundNothing says that the check of s found nothing, in the given attempt: its body may run (S4).
@@ -428,24 +337,41 @@ func (m *Machine) Current(s *Step, attempt int) bool {
 	return s.runs() && s.Attempt == attempt
 }
 
-// Completed says that the workflow's function returned; output nil is undefined.
+// Completed says that the workflow's function, or the handler, returned; output nil is undefined.
 func (m *Machine) Completed(output json.RawMessage, now time.Time) {
-	m.functionEnded(&wire.Answer{Type: wire.AnswerCompleted, Output: output}, now)
+	m.codeEnded(&wire.Answer{Type: wire.AnswerCompleted, Output: output}, now)
 }
 
-// Failed says that the workflow's function threw.
+// Failed says that the workflow's function, or the handler, threw.
 func (m *Machine) Failed(end Settled, now time.Time) {
 	a := &wire.Answer{Type: wire.AnswerFailed, Error: end.Err, Retriable: end.Retriable, Retries: m.config.Retries}
 	if end.Retriable {
 		a.RetryAfterMs = retryAfterMs(end.RetryAfter)
 	}
-	m.functionEnded(a, now)
+	m.codeEnded(a, now)
 }
 
-// functionEnded keeps the function's end and aborts the bodies that it did not wait for (H6).
-func (m *Machine) functionEnded(a *wire.Answer, now time.Time) {
-	if m.phase != phasePlaying || m.returned != nil {
+// Restart says that the code of branch asks for the run to begin again with payload (Z2). The branch rests from then on, and the call
+// ends as if the function had returned. It fails as Ask does.
+func (m *Machine) Restart(branch *Branch, payload json.RawMessage, now time.Time) error {
+	if err := m.mayAsk(branch); err != nil {
+		return err
+	}
+	m.codeEnded(&wire.Answer{Type: wire.AnswerRestarted, Payload: payload}, now)
+	return nil
+}
+
+// codeEnded keeps the end of the function or the handler, and aborts the bodies that it did not wait for (H6).
+func (m *Machine) codeEnded(a *wire.Answer, now time.Time) {
+	switch {
+	case m.phase != phasePlaying || m.returned != nil:
 		return
+	case m.frozen():
+		m.functionRested(a, now)
+		m.advance(now)
+		return
+	case m.closing != nil:
+		a.Output = nil // the run has its end: that the handler is done is all there is to say
 	}
 	m.returned = a
 	if m.running > 0 {
@@ -494,7 +420,7 @@ func (m *Machine) endWaits() {
 
 // beginEnding aborts signals and starts no further body (Z1).
 func (m *Machine) beginEnding(e *wire.Ending) {
-	if e == nil || m.ending != nil || m.phase == phaseOver {
+	if e == nil || m.ending != nil || m.phase == phaseOver || m.closing != nil {
 		return
 	}
 	reason := Cancelled

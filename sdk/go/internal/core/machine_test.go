@@ -37,7 +37,7 @@ func playing(t *testing.T, call wire.Call, config Config) *bench {
 
 var words = map[Do]string{
 	DoRunCode: "code", DoBody: "body", DoRelease: "release", DoAbort: "abort", DoSave: "save", DoFetch: "fetch", DoAnswer: "answer",
-	DoFail: "fail", DoEnd: "end", DoUnwind: "unwind", DoForget: "forget", DoBranch: "branch", DoJoin: "join", DoCheck: "check",
+	DoFail: "fail", DoEnd: "end", DoUnwind: "unwind", DoForget: "forget", DoBranch: "branch", DoJoin: "join", DoCheck: "check", DoHandler: "handler", DoVerified: "verified",
 }
 
 // want takes the outputs, and checks that they are these and no others.

@@ -26,8 +26,10 @@ func (s *saves) add(step *Step, item *wire.Item) {
 	s.waiting = append(s.waiting, pending{step, item})
 }
 
-// any is true while something is not decided.
-func (s *saves) any() bool { return s.flight != nil || s.bind || len(s.waiting) > 0 }
+// any is true while something is not decided. A save that has nothing but lines of the log keeps nobody waiting.
+func (s *saves) any() bool {
+	return s.flight != nil && (len(s.flight.Items) > 0 || len(s.flight.Logs) == 0) || s.bind || len(s.waiting) > 0
+}
 
 // unsaved are the ends of bodies that are not decided, in order. What else is not decided is asked for again in the next call.
 func (s *saves) unsaved() (items []*wire.Item) {
@@ -111,10 +113,19 @@ func (m *Machine) contactLimit() time.Duration {
 	return max(lease/5, 2*m.heartbeat())
 }
 
-// outOfContact is true when the answer to the call is the only way left (C11). Bodies that run are waited for (C12).
-func (m *Machine) outOfContact(now time.Time) bool {
+// contactEnds is when the answer to the call becomes the only way left (C11); zero while it is not known to. Bodies that run are waited
+// for (C12), and lines of the log are no reason to end a call.
+func (m *Machine) contactEnds() time.Time {
 	since := m.saves.tries.since
-	return m.connected && m.running == 0 && !since.IsZero() && now.Sub(since) >= m.contactLimit()
+	if !m.connected || m.running > 0 || since.IsZero() || !m.saves.any() {
+		return time.Time{}
+	}
+	return since.Add(m.contactLimit())
+}
+
+func (m *Machine) outOfContact(now time.Time) bool {
+	at := m.contactEnds()
+	return !at.IsZero() && !now.Before(at)
 }
 
 // send sends the next save, or the one that failed again and unchanged.
@@ -125,18 +136,22 @@ func (m *Machine) send(now time.Time) {
 		}
 		return
 	}
-	if !m.saves.bind && len(m.saves.waiting) == 0 {
+	if !m.saves.bind && len(m.saves.waiting) == 0 && (m.log.due.IsZero() || now.Before(m.log.due)) {
 		return
 	}
 	save := &wire.Save{Call: m.call.Call.ID, Token: m.call.Call.Token, Nonce: m.config.Nonce, Seen: m.seen}
-	if m.saves.bind {
+	switch {
+	case m.saves.bind:
 		m.saves.bind = false
-	} else {
+	case len(m.saves.waiting) > 0:
 		m.saves.sent = m.saves.next()
 		save.Items = make([]*wire.Item, len(m.saves.sent))
 		for i, p := range m.saves.sent {
 			save.Items[i] = p.item
 		}
+	}
+	if save.Size()+lineBytesMax < wire.RequestBytesMax { // else they wait for the next one
+		save.Logs = m.log.take(nil)
 	}
 	m.saves.flight = save
 	m.fly(now)
@@ -211,7 +226,7 @@ func (m *Machine) accepted(o *wire.Outcome, now time.Time) {
 	m.endWaits()
 	switch {
 	case m.phase == phaseBinding:
-		m.load(m.call.Steps.Next)
+		m.load(m.call.Steps.Next, now)
 	case m.phase == phaseClaiming && m.ends[onceKey] != nil:
 		m.runCode()
 	case m.phase == phaseClaiming && m.ending != nil:
@@ -296,10 +311,12 @@ func (m *Machine) invalid(detail string, now time.Time) {
 
 // fail ends the call with a failure of the run that no further try would mend.
 func (m *Machine) fail(name, message string, now time.Time) {
-	if m.phase == phaseOver {
-		return
+	a := &wire.Answer{Type: wire.AnswerFailed, Retries: m.config.Retries, Error: &wire.Error{Name: name, Message: message}}
+	switch {
+	case m.phase == phaseOver:
+	case m.config.Verify:
+		m.verified(verdict(a))
+	default:
+		m.finish(a, now)
 	}
-	m.finish(&wire.Answer{
-		Type: wire.AnswerFailed, Retries: m.config.Retries, Error: &wire.Error{Name: name, Message: message},
-	}, now)
 }

@@ -54,6 +54,7 @@ func (w *world) everything(c *code) (json.RawMessage, *thrown) {
 		}
 	}
 	nap := func(c *code) (json.RawMessage, *thrown) { return nil, went(c.sleep("nap", time.Minute)) }
+	undo := func(c *code) (json.RawMessage, *thrown) { return nil, went(c.undo("load")) }
 	claim := func(c *code) (json.RawMessage, *thrown) { return nil, went(c.claim("claim", "k")) }
 	forked := func(f Fork, functions ...function) function {
 		return func(c *code) (json.RawMessage, *thrown) {
@@ -67,8 +68,10 @@ func (w *world) everything(c *code) (json.RawMessage, *thrown) {
 		}
 	}
 	item := func(c *code) (json.RawMessage, *thrown) {
-		if _, err := run("load")(c); err != nil {
-			return nil, err
+		for _, each := range []function{run("load"), undo, run("load")} {
+			if _, err := each(c); err != nil {
+				return nil, err
+			}
 		}
 		return run("save")(c)
 	}
@@ -222,6 +225,17 @@ func (w *world) happen() bool {
 	return true
 }
 
+// leavesOf are the leaves of trees.
+func leavesOf(trees []wire.Wait) (leaves []wire.Wait) {
+	for _, t := range trees {
+		if t.All == nil && t.Race == nil {
+			leaves = append(leaves, t)
+		}
+		leaves = append(leaves, leavesOf(slices.Concat(t.All, t.Race))...)
+	}
+	return leaves
+}
+
 // suspended takes in what the answer says, and lets something come of what it waits for.
 func (w *world) suspended() {
 	for _, it := range w.answered.Register {
@@ -230,7 +244,7 @@ func (w *world) suspended() {
 	if len(w.answered.Waits) == 0 {
 		w.t.Fatal("it is suspended and waits for nothing")
 	}
-	for _, wait := range w.answered.Waits {
+	for _, wait := range leavesOf(w.answered.Waits) {
 		if wait.Wait == nil {
 			continue
 		}
@@ -267,6 +281,9 @@ func TestEachCallGoesTheWayOfTheOneBefore(t *testing.T) {
 			}
 			if len(w.path) > len(longest) {
 				longest = w.path
+			}
+			if w.answered != nil && len(w.answered.Unasked) > 0 {
+				t.Fatalf("seed %d: call %d says that its code does not ask for %v any more", seed, calls, w.answered.Unasked)
 			}
 			if w.answered != nil && w.answered.Type == wire.AnswerSuspended {
 				w.suspended()

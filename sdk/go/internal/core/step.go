@@ -17,7 +17,7 @@ const (
 	stepStarting                     // its start record is being saved (C13, S4, S5)
 	stepChecking                     // its check runs (S4)
 	stepRunning                      // its body runs
-	stepSaving                       // its result or failure is being saved, or its claim or callback
+	stepSaving                       // its result or failure is being saved, or its claim, callback or undo
 	stepRetrying                     // it threw and waits for its next attempt
 	stepRegistering                  // a save registers the wait
 	stepWaiting                      // the wait is open
@@ -53,6 +53,8 @@ type Step struct {
 	holds    bool // the code goes on only when this orphan has settled
 	dueAt    time.Time
 	started  time.Time
+	linesOf  int // the attempt that lines counts the log's lines of
+	lines    int
 }
 
 // kind is the step's kind, as the history has it.
@@ -84,6 +86,10 @@ type stepKey struct {
 }
 
 func (s *Step) key() stepKey { return stepKey{s.Name, s.Number} }
+
+// body is the identity of the step that the undo of that key, or s, runs as.
+func (k stepKey) body() stepKey { return stepKey{k.name, k.number + 1} }
+func (s *Step) body() stepKey   { return s.key().body() }
 
 // item is the item that saves how the step's attempt ended.
 func (s *Step) item(end Settled, now time.Time) *wire.Item {

@@ -19,13 +19,12 @@ import (
 const transcripts = "../../../../protocol/transcripts"
 
 // ignored are the fields that transcripts leave out of every comparison.
-var ignored = []string{"startedAt", "endedAt", "createdAt", "time", "sentAt", "process", "manifest", "stack", "url", "limits"}
+var ignored = []string{"at", "startedAt", "endedAt", "createdAt", "time", "sentAt", "process", "manifest", "stack", "url", "limits"}
 
 type transcript struct {
 	Title    string
 	Workflow string
 	Retries  *int
-	Tree     bool
 	Lines    []line
 }
 
@@ -95,6 +94,29 @@ func child(c *code) *wire.Entry {
 	}})
 }
 
+// undoing asks for undos, then runs the step b.
+func undoing(first ...func(c *code) *wire.Entry) function {
+	return func(c *code) (json.RawMessage, *thrown) {
+		for _, step := range first {
+			if e := step(c); e.Error != nil {
+				return nil, thrownBy(e)
+			}
+		}
+		return resultOf(step("b"))(c)
+	}
+}
+
+func undo(name string) func(c *code) *wire.Entry {
+	return func(c *code) *wire.Entry { return c.undo(name) }
+}
+
+// lastly is a sleep that is the last step of its branch.
+func lastly(name string, d time.Duration) function {
+	return resultOf(func(c *code) *wire.Entry {
+		return c.ask(name, AskOptions{Terms: &wire.Terms{Op: wire.OpWait, Kind: wire.KindSleep, Delay: d}, Last: true})
+	})
+}
+
 func minute(c *code) (json.RawMessage, *thrown) {
 	c.sleep("nap", time.Minute)
 	return text("slept"), nil
@@ -161,7 +183,27 @@ var fixtures = map[string]function{
 		}
 		return list(url.Token, posted.Payload), nil
 	},
-	"check": resultOf(func(c *code) *wire.Entry { return c.ask("a", AskOptions{Retries: 4, Check: true}) }),
+	"check":      resultOf(func(c *code) *wire.Entry { return c.ask("a", AskOptions{Retries: 4, Check: true}) }),
+	"undo":       undoing(step("a"), undo("give back")),
+	"undo both":  undoing(undo("one"), undo("two")),
+	"on failure": resultOf(step("a")),
+	"restart": func(c *code) (json.RawMessage, *thrown) {
+		c.run("a")
+		if string(c.r.payload) == "0" {
+			c.restart("1")
+		}
+		return c.r.payload, nil
+	},
+	"log": func(c *code) (json.RawMessage, *thrown) {
+		c.log(wire.LevelInfo, "before", `{"n":1}`)
+		c.run("a")
+		c.log(wire.LevelInfo, "after", "")
+		return nil, nil
+	},
+	"all sleeps": func(c *code) (json.RawMessage, *thrown) {
+		_, err := both(lastly("x", time.Minute), lastly("y", 2*time.Minute))(c)
+		return text("both"), err
+	},
 	"at most once": func(c *code) (json.RawMessage, *thrown) {
 		e := c.ask("a", AskOptions{Once: true})
 		if e.Error != nil {
@@ -170,6 +212,12 @@ var fixtures = map[string]function{
 		return e.Output, nil
 	},
 }
+
+// handlers are what the fixtures have for a failure.
+var handlers = map[string]function{"on failure": resultOf(step("tell"))}
+
+// bodyLines are written by the bodies of a fixture's steps.
+var bodyLines = map[string]string{"log": "inside"}
 
 // player plays the SDK's side of one transcript.
 type player struct {
@@ -198,10 +246,6 @@ func TestTranscripts(t *testing.T) {
 			var script transcript
 			if err := json.Unmarshal(text, &script); err != nil {
 				t.Fatal(err)
-			}
-			if script.Tree {
-				t.Logf("passed over: %q has a tree, and the combinators of this SDK hand over none", script.Title)
-				return
 			}
 			if fixtures[script.Workflow] == nil {
 				t.Fatalf("no fixture %q", script.Workflow)
@@ -247,6 +291,9 @@ func (p *player) sdk(at string, l *line) {
 			p.t.Fatalf("%s: %s %s, want %s", at, l.SDK, got, want)
 		}
 		p.bodies[o.Step.key()] = o.Step
+		if said := bodyLines[p.script.Workflow]; said != "" {
+			p.code.log(o.Step, wire.LevelWarn, said, "")
+		}
 	case l.SDK == "save" && o.Do == DoSave:
 		p.same(at, o.Save.AppendJSON(nil), l.Message)
 		p.save = o.Save
@@ -262,6 +309,8 @@ func (p *player) sdk(at string, l *line) {
 	case l.SDK == "end" && o.Do == DoEnd:
 		end := &wire.End{Call: "$call1", Token: "$token1", Nonce: o.Answer.Nonce, End: o.Answer}
 		p.same(at, end.AppendJSON(nil), l.Message)
+	case l.SDK == "verified" && o.Do == DoVerified:
+		p.sameButFor(at, o.Verified.AppendJSON(nil), l.Message, "message") // of an error only the name counts
 	default:
 		p.t.Fatalf("%s: output %d, want %s", at, o.Do, l.SDK)
 	}
@@ -271,6 +320,8 @@ func (p *player) server(at string, l *line) {
 	switch l.Server {
 	case "call":
 		p.call(l.Message)
+	case "verify":
+		p.begin(l.Message, Config{Verify: true, LateAt: p.now.Add(5 * time.Second)})
 	case "saved":
 		var o wire.Outcome
 		p.decode(l.Message, &o)
@@ -295,16 +346,28 @@ func (p *player) server(at string, l *line) {
 
 // call begins a new playing, in a new process.
 func (p *player) call(message json.RawMessage) {
+	p.nonces++
+	p.begin(message, Config{Nonce: fmt.Sprintf("$nonce%d", p.nonces)})
+}
+
+func (p *player) begin(message json.RawMessage, config Config) {
 	call := wire.Call{Run: wire.Run{ID: "$run", Attempt: 1}, Call: wire.CallInfo{LeaseMs: 300000, HeartbeatMs: 5000}}
 	p.decode(message, &call)
-	p.nonces++
 	p.bodies = map[stepKey]*Step{}
-	p.m = New(&call, Config{Nonce: fmt.Sprintf("$nonce%d", p.nonces), Retries: 4}, p.now)
+	config.Retries = 4
+	handler := handlers[p.script.Workflow]
+	if call.Ending != nil && handler != nil {
+		config.Handler = OnFailurePrefix
+	}
+	p.m = New(&call, config, p.now)
 	retries := 4
 	if p.script.Retries != nil {
 		retries = *p.script.Retries
 	}
-	p.code = &runner{m: p.m, now: &p.now, retries: retries, function: fixtures[p.script.Workflow]}
+	p.code = &runner{
+		m: p.m, now: &p.now, retries: retries, payload: call.Run.Payload, function: fixtures[p.script.Workflow],
+		handler: handler, prefix: config.Handler,
+	}
 	p.m.Begin(p.now)
 }
 
@@ -401,28 +464,35 @@ func (p *player) decode(text []byte, v any) {
 
 func (p *player) same(at string, got, want []byte) {
 	p.t.Helper()
+	p.sameButFor(at, got, want)
+}
+
+// sameButFor compares, but for the ignored fields and those that are named.
+func (p *player) sameButFor(at string, got, want []byte, fields ...string) {
+	p.t.Helper()
+	fields = append(fields, ignored...)
 	var g, w any
 	p.decode(got, &g)
 	p.decode(want, &w)
-	if diff := cmp.Diff(strip(w), strip(g)); diff != "" {
+	if diff := cmp.Diff(strip(w, fields), strip(g, fields)); diff != "" {
 		p.t.Fatalf("%s (-want +got):\n%s", at, diff)
 	}
 }
 
-// strip takes the ignored fields out of v.
-func strip(v any) any {
+// strip takes fields out of v.
+func strip(v any, fields []string) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for key, field := range v {
-			if slices.Contains(ignored, key) {
+			if slices.Contains(fields, key) {
 				delete(v, key)
 				continue
 			}
-			strip(field)
+			strip(field, fields)
 		}
 	case []any:
 		for _, item := range v {
-			strip(item)
+			strip(item, fields)
 		}
 	}
 	return v

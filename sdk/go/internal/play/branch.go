@@ -14,16 +14,19 @@ import (
 // for it; what else is not atomic does not change.
 type lane struct {
 	branch  *core.Branch
+	prefix  string        // what the names of its steps begin with; empty but in a handler
+	frozen  bool          // the code is played without acting (Z1, D3)
 	leave   chan struct{} // closed when the goroutine must end (H7)
 	unwound atomic.Bool   // it is ending: what its deferred functions ask is answered with an error
 	// stack is that of the panic of a branch that goes on in this goroutine; nil: there is none.
 	stack atomic.Pointer[string]
 
+	cancel context.CancelCauseFunc // ends its context
+	done   chan struct{}           // closed when nothing of it is left; nil where it was not started
+
 	// Of a branch that another one waits for.
-	index  int
-	cancel context.CancelCauseFunc
-	end    branchEnd
-	done   chan struct{} // closed when nothing of it is left
+	index int
+	end   branchEnd
 }
 
 // branchEnd is how a branch's function ended.
@@ -42,6 +45,7 @@ type Branches struct {
 	Run     func(ctx context.Context, index int) error
 
 	ctx    context.Context
+	parent *lane
 	joined chan struct{}
 	lanes  []*lane // Playing.mu guards it until joined or the parent's leave is closed
 }
@@ -59,7 +63,7 @@ func (f *Frame) Fork(ctx context.Context, b *Branches) (decided int, err error) 
 		fork.Join = core.JoinRace
 	}
 	f.lane.stack.Store(nil)
-	b.ctx, b.joined = ctx, make(chan struct{})
+	b.ctx, b.parent, b.joined = ctx, f.lane, make(chan struct{})
 	p.input(func(now time.Time) { err = p.m.Fork(f.lane.branch, fork, now) })
 	if err != nil {
 		return -1, p.refused(f.lane, err)
@@ -95,7 +99,10 @@ func (b *Branches) dismiss() {
 // startBranch starts the function of branch in a goroutine. p.mu is held.
 func (p *Playing) startBranch(branch *core.Branch) {
 	b := branch.Of.Shell.(*Branches)
-	l := &lane{branch: branch, index: branch.Index, leave: make(chan struct{}), done: make(chan struct{})}
+	l := &lane{
+		branch: branch, index: branch.Index, prefix: b.parent.prefix, frozen: b.parent.frozen,
+		leave: make(chan struct{}), done: make(chan struct{}),
+	}
 	ctx, cancel := context.WithCancelCause(b.ctx)
 	l.cancel = cancel
 	b.lanes = append(b.lanes, l)

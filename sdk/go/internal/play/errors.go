@@ -21,6 +21,14 @@ var (
 		"run steps one after the other, or side by side with step.Parallel, Map or Race, each branch with the context that it is given")
 	ErrBranchEnded = errors.New("nelkap: the branch that this context belongs to has ended: " +
 		"use the context of the function that goes on")
+	ErrLast = errors.New("nelkap: this branch said with step.Last that no step would come after that one: " +
+		"leave Last out where the branch goes on")
+	ErrUndoInHandler = errors.New("nelkap: there is nothing to undo in OnFailure and OnCancel, which run last: " +
+		"do there what must be done, in a step")
+	ErrRestartInHandler = errors.New("nelkap: a run can't begin again in OnFailure and OnCancel, which end it: " +
+		"start a new run with nelkap.Run, in a step")
+	ErrRestartInStep = errors.New("nelkap: a step can't begin the run again: " +
+		"return from its body, and call step.Restart in the workflow, with the workflow's context")
 	ErrStepsMax = errors.New("nelkap: the run has as many steps as the server allows: " +
 		"split the work over several runs, or raise the server's limit")
 )
@@ -47,6 +55,8 @@ func (p *Playing) refused(l *lane, err error) error {
 		return ErrStepInFlight
 	case errors.Is(err, core.ErrEnded):
 		return ErrBranchEnded
+	case errors.Is(err, core.ErrLast):
+		return ErrLast
 	case errors.Is(err, core.ErrStepsMax):
 		return ErrStepsMax
 	}
@@ -55,7 +65,7 @@ func (p *Playing) refused(l *lane, err error) error {
 
 // Misuse is true for errors of Step that trying again would not mend.
 func Misuse(err error) bool {
-	for _, misuse := range []error{ErrInStep, ErrStepInFlight, ErrBranchEnded, ErrStepsMax, errName} {
+	for _, misuse := range []error{ErrInStep, ErrStepInFlight, ErrBranchEnded, ErrLast, ErrUndoInHandler, ErrStepsMax, errName} {
 		if errors.Is(err, misuse) {
 			return true
 		}

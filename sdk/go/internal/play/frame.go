@@ -4,18 +4,19 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"log/slog"
 	"strconv"
 	"sync"
 
+	"github.com/nelkap/nelkap/sdk/go/internal/core"
 	"github.com/nelkap/nelkap/sdk/go/internal/wire"
 )
 
 // Frame is what a context of a run carries: one for each branch of the code, one for each attempt of a step.
 type Frame struct {
 	Playing *Playing
-	Attempt *Attempt // nil outside a step
-	lane    *lane    // nil in a step
+	Attempt *Attempt   // nil outside a step
+	lane    *lane      // nil in a step
+	step    *core.Step // nil outside a step
 }
 
 type frameKey struct{}
@@ -33,14 +34,8 @@ func From(ctx context.Context) *Frame {
 // Over is true once the call has ended, and once the branch of the code is one that nobody waits for.
 func (f *Frame) Over() bool { return f.Playing.Over() || f.lane != nil && f.lane.unwound.Load() }
 
-// Logger has the run, and in a step the step and its attempt, on every line.
-func (f *Frame) Logger() *slog.Logger {
-	logger := f.Playing.host.Logger.With("run", f.Playing.call.Run.ID)
-	if f.Attempt == nil {
-		return logger.With("attempt", f.Playing.call.Run.Attempt)
-	}
-	return logger.With("step", f.Attempt.Name, "attempt", f.Attempt.Attempt)
-}
+// Frozen is true for code outside steps that is played without acting: nothing that it sends goes out.
+func (f *Frame) Frozen() bool { return f.lane != nil && f.lane.frozen }
 
 // Where an attempt's context stands (K2).
 type attemptState int
@@ -113,12 +108,16 @@ const (
 	SendsInStep    Sends = iota
 	SendsInCode          // in the workflow, outside steps: they act each time the code runs
 	SendsAfterStep       // the step has settled: they act as outside any run
+	SendsNowhere         // the code is played without acting: nothing is sent
 )
 
 // BeginSends gives each of names its place in the step. done must be called when the request has ended. It fails with
 // ErrAmbiguousSend where two sends can't be told apart, and with ErrCallOver or ErrAbandoned where nothing may be sent any more.
 func (f *Frame) BeginSends(names []SendName) (where Sends, sends []Send, done func(), err error) {
 	nothing := func() {}
+	if f.Frozen() {
+		return SendsNowhere, nil, nothing, nil
+	}
 	if f.Attempt == nil {
 		return SendsInCode, nil, nothing, nil
 	}

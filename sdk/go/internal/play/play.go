@@ -48,6 +48,12 @@ type Config struct {
 	Stage       Stage   // nil in production
 	// Code is the workflow's function: it encodes its own output.
 	Code func(ctx context.Context) (json.RawMessage, error)
+	// Handler is what is called last in a closing, with the steps that were saved before it; nil: nothing. Prefix is what the names of
+	// its steps begin with.
+	Handler func(ctx context.Context, entries []*wire.Entry) error
+	Prefix  string
+	// Verify is how long code has that is only played against its history (D3), without a destination; 0: it is a call.
+	Verify time.Duration
 }
 
 // Answer is what the call is to be answered with; Body is nil where the SDK itself failed.
@@ -62,15 +68,12 @@ type Playing struct {
 	named  *contact.Call
 
 	over    atomic.Bool
-	root    lane // of the workflow's function
 	answers chan Answer
-
-	codeContext context.Context
-	cancelCode  context.CancelCauseFunc
 
 	mu     sync.Mutex // guards the machine and what follows
 	m      *core.Machine
-	live   int // goroutines of the code, of bodies and of fetches
+	root   *lane // of the workflow's function, or of the handler once that is started
+	live   int   // goroutines of the code, of bodies and of fetches
 	urgent bool
 	kept   int // bytes of results that the server can't be reached to accept, as the destination knows them
 	timer  *time.Timer
@@ -83,23 +86,25 @@ type Playing struct {
 // Start plays a call.
 func Start(host *Host, config Config) *Playing {
 	now := time.Now()
-	p := &Playing{
-		host: host, config: config, call: config.Call, nonce: contact.Nonce(),
-		root: lane{leave: make(chan struct{})}, answers: make(chan Answer, 1),
-	}
+	p := &Playing{host: host, config: config, call: config.Call, nonce: contact.Nonce(), answers: make(chan Answer, 1)}
 	p.spread = spreadOf(p.nonce)
-	p.m = core.New(config.Call, core.Config{
+	machine := core.Config{
 		Nonce: p.nonce, Manifest: config.Manifest, Retries: config.Retries, Bind: config.Bind, YieldAt: config.YieldAt,
-		Once: config.Once,
-	}, now)
-	p.root.branch = p.m.Root()
-	ctx, cancel := context.WithCancelCause(context.Background())
-	p.codeContext, p.cancelCode = with(ctx, &Frame{Playing: p, lane: &p.root}), cancel
+		Once: config.Once, Verify: config.Verify > 0, LateAt: now.Add(config.Verify),
+	}
+	if config.Handler != nil {
+		machine.Handler = config.Prefix
+	}
+	p.m = core.New(config.Call, machine, now)
+	p.root = newRoot(p.m.Root())
+	p.root.frozen = config.Verify > 0 || config.Call.Ending != nil
 	p.named = &contact.Call{
 		ID: p.call.Call.ID, Token: p.call.Call.Token, Nonce: p.nonce,
 		Heartbeat: time.Duration(p.call.Call.HeartbeatMs) * time.Millisecond, News: p.news,
 	}
-	config.Destination.Join(p.named)
+	if config.Destination != nil {
+		config.Destination.Join(p.named)
+	}
 	p.input(func(now time.Time) { p.m.Begin(now) })
 	return p
 }
@@ -164,7 +169,7 @@ func (p *Playing) act() {
 		p.keep()
 	}
 	if p.live == 0 && p.m.Over() && !delivering && !p.finished.Swap(true) {
-		p.cancelCode(ErrCallOver)
+		p.root.cancel(ErrCallOver)
 		p.host.Done(p)
 		if p.config.Stage != nil {
 			p.config.Stage.Done()
@@ -183,8 +188,9 @@ func (p *Playing) keep() {
 func (p *Playing) do(o core.Output) {
 	switch o.Do {
 	case core.DoRunCode:
-		p.live++
-		go p.runCode()
+		p.startCode(p.root, func(ctx context.Context) (json.RawMessage, error) { return p.config.Code(ctx) })
+	case core.DoHandler:
+		p.startHandler(o)
 	case core.DoBranch:
 		p.startBranch(o.Branch)
 	case core.DoJoin:
@@ -202,6 +208,8 @@ func (p *Playing) do(o core.Output) {
 		go p.fetch(o.After)
 	case core.DoAnswer:
 		p.answers <- Answer{o.Answer.AppendJSON(nil)}
+	case core.DoVerified:
+		p.answers <- Answer{o.Verified.AppendJSON(nil)}
 	case core.DoFail:
 		p.answers <- Answer{}
 	case core.DoEnd:
@@ -226,7 +234,7 @@ func (p *Playing) abort(o core.Output) {
 	if o.Reason == core.Superseded || o.Reason == core.Ended {
 		p.over.Store(true)
 	}
-	p.cancelCode(cause(o.Reason))
+	p.root.cancel(cause(o.Reason))
 }
 
 func (p *Playing) save(s *wire.Save) {
@@ -297,55 +305,3 @@ func (p *Playing) tick() {
 		p.m.Tick(now)
 	})
 }
-
-// runCode runs the workflow's function.
-func (p *Playing) runCode() {
-	var output json.RawMessage
-	var err error
-	returned := false
-	defer func() {
-		failure := p.failure(&p.root, err, returned, recover())
-		if most := p.resultMax(); failure == nil && len(output) > most {
-			failure = new(tooLarge("the output", "", len(output), most))
-		}
-		p.cancelCode(ErrCallOver)
-		p.input(func(now time.Time) {
-			p.live--
-			switch {
-			case p.root.unwound.Load(): // the call is over: whatever came is ignored (H7)
-			case failure != nil:
-				p.m.Failed(*failure, now)
-			default:
-				p.m.Completed(output, now)
-			}
-		})
-	}()
-	output, err = p.config.Code(p.codeContext)
-	returned = true
-}
-
-// failure is how user code failed, nil where it did not: by an error, by a panic, or by ending its goroutine. l is nil for a body.
-func (p *Playing) failure(l *lane, err error, returned bool, panicked any) *core.Settled {
-	switch {
-	case returned && err == nil:
-		return nil
-	case returned:
-		end := p.host.Failure(err)
-		return &end
-	case panicked != nil:
-		end := p.host.Failure(&PanicError{panicked, l.stackOf()})
-		return &end
-	}
-	end := p.host.Failure(errGoexit)
-	return &end
-}
-
-var errGoexit = errors.New("the code ended its goroutine with runtime.Goexit (as testing's FailNow does): return an error instead")
-
-// PanicError is a panic of user code.
-type PanicError struct {
-	Value any
-	Stack string
-}
-
-func (e *PanicError) Error() string { return "panic" }

@@ -1,10 +1,12 @@
 package play
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -13,8 +15,12 @@ import (
 	"github.com/nelkap/nelkap/sdk/go/internal/wire"
 )
 
-// nameBytesMax bounds a name: the server's limit.
-const nameBytesMax = 256
+const (
+	// nameBytesMax bounds a name: the server's limit.
+	nameBytesMax = 256
+	// restartBytesMax bounds the payload of a restart: the server's limit for payloads.
+	restartBytesMax = 4 << 20
+)
 
 // CheckName refuses names that can't be saved; kind is what is named.
 func CheckName(kind, name string) error {
@@ -47,6 +53,8 @@ type Request struct {
 	Name  string
 	Was   string      // its name before it was renamed (S7); empty: none
 	Terms *wire.Terms // what a step without a body asks of the server; nil: it has one
+	Last  bool        // no step of its branch comes after it (H4)
+	Undo  *Request    // of an undo, the step that its body runs as in a closing
 
 	// Of a step with a body.
 	Retries    int
@@ -73,18 +81,25 @@ func (f *Frame) Step(r *Request) (json.RawMessage, error) {
 	if f.Attempt != nil {
 		return nil, ErrInStep
 	}
-	if err := CheckName("step", r.Name); err != nil {
-		return nil, err
+	if r.Undo != nil && f.lane.prefix != "" {
+		return nil, ErrUndoInHandler
+	}
+	if f.lane.prefix == "" && (strings.HasPrefix(r.Name, core.OnFailurePrefix) || strings.HasPrefix(r.Name, core.OnCancelPrefix)) {
+		return nil, fmt.Errorf("%w: that of the step %q is one of a handler's steps; let it begin otherwise", errName, r.Name)
+	}
+	name, was := r.names(f.lane.prefix)
+	if err := CheckName("step", name); err != nil || r.Name == "" {
+		return nil, cmp.Or(err, CheckName("step", r.Name))
 	}
 	p := f.Playing
 	f.lane.stack.Store(nil)
 	r.released = make(chan struct{})
+	opts := core.AskOptions{Terms: r.Terms, Was: was, Retries: r.Retries, Check: r.Check != nil, Once: r.AtMostOnce, Last: r.Last}
+	if r.Undo != nil {
+		opts.Undo = r.Undo
+	}
 	var err error
-	p.input(func(now time.Time) {
-		r.step, err = p.m.Ask(f.lane.branch, r.Name, core.AskOptions{
-			Terms: r.Terms, Was: r.Was, Retries: r.Retries, Check: r.Check != nil, Once: r.AtMostOnce,
-		}, r, now)
-	})
+	p.input(func(now time.Time) { r.step, err = p.m.Ask(f.lane.branch, name, opts, r, now) })
 	if err != nil {
 		return nil, p.refused(f.lane, err)
 	}
@@ -97,6 +112,14 @@ func (f *Frame) Step(r *Request) (json.RawMessage, error) {
 	case <-f.lane.leave:
 		return nil, p.exit(f.lane)
 	}
+}
+
+// names are the step's name and the one before it, as the run has them.
+func (r *Request) names(prefix string) (name, was string) {
+	if r.Was == "" {
+		return prefix + r.Name, ""
+	}
+	return prefix + r.Name, prefix + r.Was
 }
 
 // startAttempt starts the check or the body of s in a goroutine. p.mu is held. Its context is its own: it survives the request's and
@@ -120,7 +143,7 @@ func (p *Playing) startAttempt(s *core.Step, check bool) {
 		ctx, settle = timed, func() { stopWatch(); stopTimer(); cancel(ErrCallOver) }
 	}
 	p.live++
-	go p.runAttempt(with(ctx, &Frame{Playing: p, Attempt: attempt}), s, attempt, check, settle)
+	go p.runAttempt(with(ctx, &Frame{Playing: p, Attempt: attempt, step: s}), s, attempt, check, settle)
 }
 
 // bodies counts the bodies that run in this process.

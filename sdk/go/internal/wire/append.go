@@ -148,7 +148,8 @@ func (s *Save) AppendJSON(b []byte) []byte {
 	b = appendText(b, `,"token":`, s.Token)
 	b = appendText(b, `,"nonce":`, s.Nonce)
 	b = appendInt(b, `,"seen":`, s.Seen)
-	return append(appendItems(append(b, `,"items":`...), s.Items), '}')
+	b = appendItems(append(b, `,"items":`...), s.Items)
+	return append(appendLines(b, s.Logs), '}')
 }
 
 // Size is about how many bytes the save takes in a request.
@@ -157,92 +158,47 @@ func (s *Save) Size() int {
 	for _, it := range s.Items {
 		size += it.Size()
 	}
+	for _, l := range s.Logs {
+		size += l.Size()
+	}
 	return size
 }
 
-// AppendJSON appends the answer as JSON, with the fields that its Type has.
-func (a *Answer) AppendJSON(b []byte) []byte {
-	b = appendText(b, `{"type":`, a.Type)
-	if a.Nonce != "" {
-		b = appendText(b, `,"nonce":`, a.Nonce)
-	}
-	if a.Manifest != "" {
-		b = appendText(b, `,"manifest":`, a.Manifest)
-	}
-	switch a.Type {
-	case AnswerCompleted:
-		b = appendRaw(b, `,"output":`, a.Output)
-	case AnswerFailed:
-		b = a.appendFailure(b)
-	case AnswerSuspended:
-		b = appendInt(b, `,"seen":`, a.Seen)
-		if len(a.Register) > 0 {
-			b = appendItems(append(b, `,"register":`...), a.Register)
+// appendLines appends the field of lines, nothing where there are none.
+func appendLines(b []byte, lines []*Line) []byte {
+	for i, l := range lines {
+		if i == 0 {
+			b = append(b, `,"logs":[`...)
+		} else {
+			b = append(b, ',')
 		}
-		b = appendWaits(b, a.Waits)
-	case AnswerYielded:
-		b = appendInt(b, `,"seen":`, a.Seen)
-		if a.Excused {
-			b = append(b, `,"excused":true`...)
-		}
+		b = l.appendJSON(b)
 	}
-	if len(a.Unsaved) > 0 {
-		b = appendItems(append(b, `,"unsaved":`...), a.Unsaved)
-	}
-	return append(b, '}')
-}
-
-func (a *Answer) appendFailure(b []byte) []byte {
-	b = AppendError(append(b, `,"error":`...), a.Error)
-	b = appendBool(b, `,"retriable":`, a.Retriable)
-	b = appendInt(b, `,"retries":`, int64(a.Retries))
-	if a.RetryAfterMs != nil {
-		b = appendInt(b, `,"retryAfterMs":`, *a.RetryAfterMs)
+	if len(lines) > 0 {
+		b = append(b, ']')
 	}
 	return b
 }
 
-func appendWaits(b []byte, waits []Wait) []byte {
-	b = append(b, `,"waits":[`...)
-	for i, w := range waits {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		if w.Retry != nil {
-			b = appendLeaf(b, `{"retry":{"name":`, w.Retry)
-		} else {
-			b = appendLeaf(b, `{"wait":{"name":`, w.Wait)
-		}
+func (l *Line) appendJSON(b []byte) []byte {
+	b = appendText(b, `{"level":`, l.Level)
+	b = appendTime(b, `,"at":`, l.At)
+	b = appendText(b, `,"message":`, l.Message)
+	b = appendRaw(b, `,"fields":`, l.Fields)
+	if l.Step != nil {
+		b = append(appendRef(append(b, `,"step":`...), l.Step), '}')
+	} else {
+		b = appendInt(b, `,"entry":`, l.Entry)
 	}
-	return append(b, ']')
+	b = appendInt(b, `,"attempt":`, int64(l.Attempt))
+	return append(appendInt(b, `,"line":`, int64(l.Number)), '}')
 }
 
-func appendLeaf(b []byte, opening string, step *StepRef) []byte {
-	b = appendText(b, opening, step.Name)
-	return append(appendInt(b, `,"number":`, int64(step.Number)), "}}"...)
-}
-
-// AppendJSON appends the end as JSON.
-func (e *End) AppendJSON(b []byte) []byte {
-	b = appendText(b, `{"call":`, e.Call)
-	b = appendText(b, `,"token":`, e.Token)
-	b = appendText(b, `,"nonce":`, e.Nonce)
-	inner := *e.End
-	inner.Nonce = "" // it stands beside the end
-	return append(inner.AppendJSON(append(b, `,"end":`...)), '}')
-}
-
-// Size is about how many bytes the end takes in a request.
-func (e *End) Size() int {
-	size := 512 + len(e.End.Output)
-	for _, it := range e.End.Unsaved {
-		size += it.Size()
-	}
-	for _, it := range e.End.Register {
-		size += it.Size()
-	}
-	if e.End.Error != nil {
-		size += ErrorBytesMax
+// Size is about how many bytes the line takes in a request.
+func (l *Line) Size() int {
+	size := 160 + len(l.Message) + len(l.Fields)
+	if l.Step != nil {
+		size += len(l.Step.Name)
 	}
 	return size
 }

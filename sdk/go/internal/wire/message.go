@@ -25,10 +25,12 @@ const (
 	ErrorBytesMax = 64 << 10
 )
 
-// Request is what the server sends to the app. Call's fields are set only where Type is "call".
+// Request is what the server sends to the app. Call's fields are set where Type is "call"; where it is "verify", those of them that
+// a verify has, and LimitMs.
 type Request struct {
 	Type string `json:"type"`
 	Call
+	LimitMs int64 `json:"limitMs"`
 }
 
 // Call asks the app to play a run.
@@ -37,7 +39,16 @@ type Call struct {
 	Call   CallInfo `json:"call"`
 	Steps  Steps    `json:"steps"`
 	Limits Limits   `json:"limits"`
+	Ending *Closing `json:"ending"` // nil unless the run closes
 	URL    string   `json:"url"`
+}
+
+// Closing says with what a run closes (Z1). Entries is how many entries the history had when that began; Error is nil for a cancelled
+// run.
+type Closing struct {
+	Reason  string `json:"reason"`
+	Error   *Error `json:"error"`
+	Entries int64  `json:"entries"`
 }
 
 // Run is the run as a call carries it.
@@ -132,6 +143,7 @@ const (
 	OpWait      = "wait"
 	OpClaim     = "claim"
 	OpCallback  = "callback"
+	OpUndo      = "undo"
 )
 
 // The kinds of steps. All but KindRun have no body: the server brings their result.
@@ -142,6 +154,7 @@ const (
 	KindInvoke   = "invoke"
 	KindCallback = "callback" // the making of one, and the wait for it
 	KindClaim    = "claim"
+	KindUndo     = "undo" // says that there is something to undo
 )
 
 // Item is one line of a save, or of what a suspended answer registers.
@@ -159,7 +172,7 @@ type Item struct {
 	StartedAt    time.Time       `json:"startedAt"`
 	EndedAt      time.Time       `json:"endedAt"`
 	Once         bool            `json:"once,omitempty"` // of a start: the step runs at most once (S5)
-	Terms        *Terms          `json:"-"`              // of a wait, a claim and a callback, and of nothing else
+	Terms        *Terms          `json:"-"`              // of a wait, a claim, a callback and an undo, and of nothing else
 }
 
 // Save is one call's part of a request of saves.
@@ -169,6 +182,28 @@ type Save struct {
 	Nonce string
 	Seen  int64
 	Items []*Item
+	Logs  []*Line
+}
+
+// The levels of a line.
+const (
+	LevelDebug = "debug"
+	LevelInfo  = "info"
+	LevelWarn  = "warn"
+	LevelError = "error"
+)
+
+// Line is a line of the run's log. Step is nil for one that was written outside steps, which has Entry then: the highest entry that the
+// code had been shown. Number counts the lines of the attempt, or those since that entry, from 1.
+type Line struct {
+	At      time.Time
+	Level   string
+	Message string
+	Fields  json.RawMessage // a JSON object; nil: none
+	Step    *StepRef
+	Attempt int
+	Entry   int64
+	Number  int
 }
 
 // The statuses of a save, an end and a piece of news.
@@ -215,10 +250,11 @@ type ItemOutcome struct {
 	Error     *Error          `json:"error"`
 }
 
-// Why a run is ending.
+// Why a run is ending, or closes. One that failed is never ending: it closes at once.
 const (
 	ReasonCancelled = "cancelled"
 	ReasonTimedOut  = "timedOut"
+	ReasonFailed    = "failed"
 )
 
 // Ending says why a run is ending (Z1).
@@ -248,6 +284,7 @@ const (
 	AnswerFailed    = "failed"
 	AnswerSuspended = "suspended"
 	AnswerYielded   = "yielded"
+	AnswerRestarted = "restarted"
 	AnswerOver      = "over"
 )
 
@@ -261,17 +298,45 @@ type Answer struct {
 	Retriable    bool
 	Retries      int
 	RetryAfterMs *int64
+	Payload      json.RawMessage // with which the run begins again
 	Seen         int64
 	Excused      bool    // yielded because the process stops, or the API can't be reached
 	Register     []*Item // waits that are to be opened
 	Waits        []Wait
+	Unasked      []StepRef // saved steps that the code did not ask for
 	Unsaved      []*Item
+	Logs         []*Line
 }
 
-// Wait is one thing that a suspended run waits for: a step that threw, or a wait that is open. One of the fields is set.
+// Wait is one thing that a suspended run waits for, as a tree (H4): a step that threw, a wait that is open, all of several, or the first
+// of them. One of the fields is set.
 type Wait struct {
 	Retry *StepRef `json:"retry,omitempty"`
 	Wait  *StepRef `json:"wait,omitempty"`
+	All   []Wait   `json:"all,omitempty"`
+	Race  []Wait   `json:"race,omitempty"`
+}
+
+// How the code ended that was verified; it waits where Verified.End is empty.
+const (
+	EndReturned = "returned"
+	EndThrew    = "threw"
+	EndLate     = "late"
+)
+
+// Verified is the answer to a verify.
+type Verified struct {
+	Unasked []StepKind // saved steps that the code did not ask for
+	Asked   []StepKind // steps without an entry that the code waits for
+	End     string
+	Error   *Error // where End is EndThrew
+}
+
+// StepKind names a step and its kind.
+type StepKind struct {
+	Kind   string
+	Name   string
+	Number int
 }
 
 // StepRef names a step within its run.

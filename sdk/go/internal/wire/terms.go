@@ -8,7 +8,7 @@ import (
 // Terms are what a step without a body asks of the server. Kind says which of the fields count; what is zero is not sent, but
 // for a sleep's Delay and a claim's Key.
 type Terms struct {
-	Op   string // OpWait, OpClaim or OpCallback
+	Op   string // OpWait, OpClaim, OpCallback or OpUndo
 	Kind string
 
 	// Of a sleep: until an instant, or where that is zero for Delay from its registration.

@@ -1,4 +1,13 @@
-import type { EndMessage, Ending, Entry, News, Question, SaveOutcome, Wait } from './message.js';
+import type {
+  EndMessage,
+  Ending,
+  Entry,
+  News,
+  Question,
+  SaveOutcome,
+  VerifiedMessage,
+  Wait,
+} from './message.js';
 import type { Encoded } from './text.js';
 
 interface Body {
@@ -14,6 +23,9 @@ export type Ask =
   | { op: 'run'; kind: 'run'; retries: number; check?: boolean; once?: boolean }
   | ({ op: 'wait' } & Wait)
   | Question;
+
+/** The handler whose code it is; undefined for the workflow's function. */
+export type Part = 'onFailure' | 'onCancel' | undefined;
 
 export type Combinator = 'all' | 'race' | 'any';
 
@@ -32,16 +44,18 @@ export type Input =
   /** A page could not be read. */
   | { on: 'unread'; status: 'superseded' | 'ended' | 'failed' }
   /** The code asks for a step, which was called `was` before; `id` is the caller's, never used twice. */
-  | { on: 'asked'; id: number; name: string; was?: string | undefined; ask: Ask }
+  | { on: 'asked'; id: number; name: string; was?: string | undefined; ask: Ask; part?: Part }
   /** The code waits for several steps or combinations as one (H4); `id` as for a step. */
-  | { on: 'combined'; id: number; how: Combinator; of: readonly number[] }
+  | { on: 'combined'; id: number; how: Combinator; of: readonly number[]; part?: Part }
   /** The code has come to rest after `play`, `release` or a stray `asked` (the effect `rest`). */
   | { on: 'rested' }
   | Settled
-  /** The function returned. */
-  | { on: 'completed'; output: Encoded | undefined }
-  /** The function threw. */
-  | { on: 'failed'; error: Encoded; retriable: boolean; retryAfterMs?: number | undefined }
+  /** The function, or a handler, returned. */
+  | { on: 'completed'; output: Encoded | undefined; part?: Part }
+  /** The function, or a handler, threw. */
+  | { on: 'failed'; error: Encoded; retriable: boolean; retryAfterMs?: number | undefined; part?: Part }
+  /** The function wants to begin again, with a new payload (Z2). */
+  | { on: 'restarted'; payload: Encoded | undefined }
   /** A step's pause is over. */
   | { on: 'due'; name: string; number: number }
   | { on: 'saved'; outcome: SaveOutcome }
@@ -57,12 +71,16 @@ export type Input =
   | { on: 'delivered' }
   /** The process stops, or the host's time limit is near. */
   | { on: 'hurry'; why: 'stopping' | 'time' }
-  | { on: 'allowance over' };
+  | { on: 'allowance over' }
+  /** Lines of the log have waited long enough for a save to travel with. */
+  | { on: 'logs due' }
+  /** The code that is verified took too long to come to rest (D3). */
+  | { on: 'late' };
 
 /** What is to be done. */
 export type Effect =
-  /** Call the workflow's function. */
-  | { do: 'play' }
+  /** Call the workflow's function, or its handler with the entries that the run had when it began to close. */
+  | { do: 'play'; part?: Part; entries?: readonly Entry[] }
   /** Say `rested` in a macrotask of its own. */
   | { do: 'rest' }
   | { do: 'fetch'; after: number }
@@ -82,6 +100,8 @@ export type Effect =
   | { do: 'allow'; ms: number }
   /** Answer the call; `keep`: deliver it through the API as well (C10). */
   | { do: 'answer'; message: EndMessage; keep: boolean }
+  /** Answer what the code was found to do (D3). */
+  | { do: 'verified'; message: VerifiedMessage }
   /** Deliver the end through the API (C10). */
   | { do: 'end'; message: EndMessage }
   /** Answer nothing of ours: the server takes it for a cut. */

@@ -25,18 +25,21 @@ export class Identity {
       this.retrying.set(retry, { attempt: retry.attempt, due: retry.retryInMs <= 0 });
   }
 
-  /** The next step of a name. A renamed one keeps the name that the run has it under; it counts under both (S7). */
-  next(name: string, was: string | undefined): StepName {
-    const now = this.count(name);
+  /**
+   * The next step of a name. A renamed one keeps the name that the run has it under; it counts under both (S7). An undo takes
+   * two counts, of which the second is its body's.
+   */
+  next(name: string, was: string | undefined, counts: 1 | 2): StepName {
+    const now = this.count(name, counts);
     if (was === undefined || was === name) return now;
-    const before = this.count(was);
+    const before = this.count(was, counts);
     return this.kindOf(before) === undefined ? now : before;
   }
 
-  private count(name: string): StepName {
-    const number = (this.numbers.get(name) ?? 0) + 1;
-    this.numbers.set(name, number);
-    return { name, number };
+  private count(name: string, counts: 1 | 2): StepName {
+    const before = this.numbers.get(name) ?? 0;
+    this.numbers.set(name, before + counts);
+    return { name, number: before + 1 };
   }
 
   /** Why a step can't be told apart from another, or is one too many: the run stops, for its names would lie. */

@@ -78,6 +78,8 @@ export function entryOf(item: Item, outcome: ItemOutcome): Entry | undefined {
     case 'callback':
       if (outcome.output === undefined) return undefined;
       return { entry, kind, name, number, status: 'completed', output: outcome.output };
+    case 'undo':
+      return { entry, kind, name, number, status: 'completed' };
     default:
       return undefined;
   }

@@ -17,6 +17,29 @@ export interface CallMessage {
   steps: { entries: Entry[]; next: number | null; retrying: Retrying[]; waiting?: OpenWait[] };
   limits?: { steps: number; resultBytes: number };
   url?: string;
+  /** The run closes: what it did is undone, and its handler is called (protocol, section 5). */
+  ending?: ClosingEnd;
+}
+
+/** With what a run closes, and how many entries its history had then. */
+export interface ClosingEnd {
+  reason: 'failed' | 'timedOut' | 'cancelled';
+  error?: unknown;
+  entries: number;
+}
+
+/** The run's code is to be played against its history without acting (D3). */
+export interface VerifyMessage extends Pick<CallMessage, 'run' | 'steps' | 'limits'> {
+  type: 'verify';
+  limitMs: number;
+}
+
+export interface VerifiedMessage {
+  type: 'verified';
+  unasked: KindName[];
+  asked: KindName[];
+  end?: 'returned' | 'threw' | 'late';
+  error?: Encoded;
 }
 
 export interface RunMessage {
@@ -38,15 +61,17 @@ export interface StepName {
   number: number;
 }
 
+export interface KindName extends StepName {
+  kind: string;
+}
+
 export interface Retrying extends StepName {
   attempt: number;
   retryInMs: number;
 }
 
 /** A wait that is registered, and without an entry yet. */
-export interface OpenWait extends StepName {
-  kind: string;
-}
+export type OpenWait = KindName;
 
 /** One entry of the run's history. */
 export interface Entry extends StepName {
@@ -106,7 +131,9 @@ export type Question =
       /** A workflow's `once`, in place of a name (K4). */
       once?: true;
     }
-  | { op: 'callback'; kind: 'callback'; timeoutMs?: number | undefined };
+  | { op: 'callback'; kind: 'callback'; timeoutMs?: number | undefined }
+  /** The code has something to undo (protocol, section 5). */
+  | { op: 'undo'; kind: 'undo' };
 
 export type WaitItem = StepName & { op: 'wait' } & Wait;
 export type QuestionItem = StepName & Question;
@@ -132,7 +159,23 @@ export interface Fence {
 export interface Save extends Fence {
   seen: number;
   items: Item[];
+  logs?: LogLine[];
 }
+
+/** One line of the run's log (protocol, section 6). */
+export interface LogLine {
+  at: string;
+  level: Level;
+  message: string;
+  fields?: Encoded;
+  /** The step whose body or check wrote it; one that was written outside steps has `entry`. */
+  step?: StepName;
+  entry?: number;
+  attempt: number;
+  line: number;
+}
+
+export type Level = 'debug' | 'info' | 'warn' | 'error';
 
 export interface Ending {
   reason: 'cancelled' | 'timedOut';
@@ -170,10 +213,12 @@ export interface News {
 }
 
 export interface EndMessage {
-  type: 'completed' | 'failed' | 'suspended' | 'yielded' | 'over';
+  type: 'completed' | 'failed' | 'suspended' | 'yielded' | 'restarted' | 'over';
   nonce?: string;
   manifest?: string;
   output?: Encoded | undefined;
+  /** Of a restart. */
+  payload?: Encoded | undefined;
   error?: Encoded;
   retriable?: boolean;
   retries?: number;
@@ -183,5 +228,8 @@ export interface EndMessage {
   excused?: true;
   register?: WaitItem[];
   waits?: WaitTree[];
+  /** Saved steps that the code did not ask for (S7). */
+  unasked?: StepName[];
   unsaved?: Item[];
+  logs?: LogLine[];
 }

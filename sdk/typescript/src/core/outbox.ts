@@ -1,5 +1,6 @@
 import { sizeOf } from './item.js';
-import type { Fence, Item, Save } from './message.js';
+import type { LogLines } from './log-lines.js';
+import type { Fence, Item, LogLine, Save } from './message.js';
 import { bytesOf, stringify } from './text.js';
 
 /** An item over this size travels in a request of its own (protocol, *Saves*). */
@@ -10,7 +11,12 @@ const SAVE_UNITS_MAX = 2 * 1024 * 1024;
 /** What a playing has to save, in order, and the save that is under way: one at a time. */
 export class Outbox {
   private items: Item[] = [];
+  private readonly lines: LogLines;
   private sent: { message: Save; again: boolean } | undefined;
+
+  constructor(lines: LogLines) {
+    this.lines = lines;
+  }
 
   get isEmpty(): boolean {
     return this.items.length === 0;
@@ -31,8 +37,9 @@ export class Outbox {
       this.sent.again = false;
       return this.sent.message;
     }
-    if (this.isSending || (this.isEmpty && !mayBeEmpty)) return null;
-    const message = { ...fence, seen, items: this.gather() };
+    if (this.isSending || (this.isEmpty && !mayBeEmpty && !this.lines.areDue)) return null;
+    const logs = this.lines.take();
+    const message = { ...fence, seen, items: this.gather(), ...(logs.length > 0 && { logs }) };
     this.sent = { message, again: false };
     return message;
   }
@@ -62,6 +69,11 @@ export class Outbox {
     let left = bytes;
     const over = items.findIndex((item) => (left -= bytesOf(stringify(item)) + 1) < 0);
     return over === -1 ? items : items.slice(0, over);
+  }
+
+  /** The lines of the log that no save has brought to the server. */
+  unsent(): LogLine[] {
+    return [...(this.sent?.message.logs ?? []), ...this.lines.takeLast()];
   }
 
   private gather(): Item[] {

@@ -6,28 +6,31 @@ import type {
   Fence,
   Item,
   ItemOutcome,
+  LogLine,
   Save,
   SaveOutcome,
   StepName,
-  WaitItem,
 } from './message.js';
-import type { Effect, Input, Settled } from './effect.js';
+import { Closing, type Undo } from './closing.js';
+import type { Effect, Input, Part } from './effect.js';
+import { suspended, unaskedIn, yielded } from './end.js';
+import { Frozen } from './frozen.js';
 import { History } from './history.js';
 import { Identity } from './identity.js';
-import { askItem, completedItem, entryOf, failedItem, isTooMuch, startItem } from './item.js';
+import { entryOf, failedItem } from './item.js';
+import { LogLines, type Written } from './log-lines.js';
 import { Outbox } from './outbox.js';
+import { type Problem, undoMissing } from './problem.js';
 import { type Step, Steps } from './step.js';
 import { Encoded, stringify } from './text.js';
 import { Trees } from './tree.js';
+import { Work } from './work.js';
 
-/** From this cut on, bodies run one at a time (C13). */
-const SERIAL_CUTS_MIN = 5;
 /** How long the losers of a race may take to stop (H6). */
 const ALLOWANCE_MS = 10_000;
 const ANSWER_BYTES_MAX = 16 * 1024 * 1024;
-/** What a suspended answer registers, in UTF-16 units: beside its list of waits it fits into a request to the API (C10). */
-const REGISTER_UNITS_MAX = 1024 * 1024;
-const RESULT_BYTES_MAX = 4 * 1024 * 1024;
+/** Room for the lines of the log in an answer: those of a save that was not answered, and those after it. */
+const LOG_BYTES_MAX = 2 * 1024 * 1024;
 /** The step that a workflow's `once` is saved as (K4). No step of the code has this name. */
 const ONCE: StepName = { name: '', number: 1 };
 
@@ -37,8 +40,12 @@ export interface Settings {
   nonce: string;
   /** The manifest's hash. */
   manifest: string;
-  /** How often the code outside steps is tried again. */
+  /** How often the code outside steps is tried again, and what was done is undone. */
   retries: number;
+  /** The workflow's handler for the end with which the run closes. */
+  handler?: Part;
+  /** The code is played to see what it asks for; nothing is done (D3). */
+  isVerifying?: boolean;
 }
 
 type Phase = 'new' | 'binding' | 'paging' | 'claiming' | 'playing' | 'answered' | 'over';
@@ -53,7 +60,6 @@ export class Playing {
   readonly fence: Fence;
   /** After so long without contact the answer carries what is unsaved (C11). */
   readonly outageMs: number;
-  private readonly resultBytesMax: number;
   private readonly message: CallMessage;
   private readonly settings: Settings;
   private phase: Phase = 'new';
@@ -65,31 +71,34 @@ export class Playing {
   private readonly steps = new Steps();
   private readonly trees = new Trees();
   private readonly history = new History();
-  private readonly outbox = new Outbox();
-  private readonly identity: Identity;
-  /** Steps whose turn has come, in the order in which the code asked. */
-  private startable: Step[] = [];
-  /** Waits that the code asks for and nobody knows of yet, in the same order. */
-  private unregistered: Step[] = [];
+  private readonly lines = new LogLines();
+  private readonly outbox = new Outbox(this.lines);
+  private readonly work: Work;
+  private identity: Identity;
+  private readonly closing: Closing | undefined;
+  /** Set where the function can't add to the history. */
+  private readonly frozen: Frozen | undefined;
+  /** The last entry that the call came with: up to it the code's lines of the log were written before. */
+  private begunAt = 0;
   /** The key that the run must own before its code plays (K4). */
   private once: string | undefined;
 
-  private recordStarts: boolean;
   private progress = false;
   private unreachable = false;
   private hurry: 'stopping' | 'time' | undefined;
   private ending: Ending | undefined;
   private fate: EndMessage | undefined;
-  private aborted = false;
 
   constructor(message: CallMessage, settings: Settings) {
     this.message = message;
     this.settings = settings;
     this.fence = { call: message.call.id, token: message.call.token, nonce: settings.nonce };
-    this.resultBytesMax = message.limits?.resultBytes ?? RESULT_BYTES_MAX;
     this.outageMs = Math.max(message.call.leaseMs / 5, 2 * message.call.heartbeatMs);
-    this.recordStarts = message.call.cuts > 0;
+    this.work = new Work(message, this.steps, this.outbox, this.effects);
     this.identity = new Identity(message, this.history, this.steps);
+    const { ending } = message;
+    if (ending !== undefined) this.closing = new Closing(ending, settings.handler, this.history);
+    this.frozen = this.closing?.frozen ?? (settings.isVerifying ? new Frozen(Infinity) : undefined);
   }
 
   /** Whether nothing that happens can matter any more. */
@@ -117,6 +126,25 @@ export class Playing {
     return this.outbox.next(this.fence, this.history.seen, this.phase === 'binding');
   }
 
+  /**
+   * Takes in a line of the log, of `step` or of code outside steps. Undefined where it was written before, and is not to be
+   * written again: the code is shown what the call came with, or plays frozen.
+   */
+  log(
+    line: () => Written,
+    step: (StepName & { attempt: number }) | undefined,
+    part: Part,
+  ): LogLine | undefined {
+    if (step !== undefined) {
+      const { name, number, attempt } = step;
+      return this.lines.add(line(), { step: { name, number }, attempt });
+    }
+    const { given: entry } = this.history;
+    if (this.isFrozen(part) || entry < this.begunAt) return undefined;
+    const { attempt } = this.message.run;
+    return this.lines.add(line(), { entry, attempt, isHandler: part !== undefined });
+  }
+
   private take(input: Input): void {
     switch (input.on) {
       case 'start':
@@ -128,20 +156,23 @@ export class Playing {
       case 'asked':
         return this.ask(input);
       case 'combined':
-        return this.trees.add(input.id, input);
+        return this.isFrozen(input.part) ? undefined : this.trees.add(input.id, input);
       case 'rested':
         this.turn = 'none';
         return;
       case 'returned':
       case 'threw':
       case 'found':
-        return this.settled(input);
+        return this.phase === 'playing' ? this.work.settled(input) : undefined;
       case 'completed':
-        return this.finished({ type: 'completed', output: input.output });
+        return this.completed(input);
       case 'failed':
-        return this.failed(input);
+        return this.isFrozen(input.part) ? this.frozen?.ended(input.error) : this.failed(input);
+      case 'restarted':
+        return this.restarted(input.payload);
       case 'due':
-        return this.due(input);
+        this.identity.due(input);
+        return this.work.due(input);
       case 'saved':
         return this.saved(input.outcome);
       case 'unsent':
@@ -162,6 +193,10 @@ export class Playing {
         return;
       case 'allowance over':
         return this.abandon();
+      case 'logs due':
+        return this.sendLines();
+      case 'late':
+        return this.verified();
     }
   }
 
@@ -203,137 +238,72 @@ export class Playing {
 
   private claim(): void {
     const saved = this.history.get(ONCE);
-    if (this.once === undefined || saved !== undefined) return this.play();
+    if (this.once === undefined || saved !== undefined || this.frozen !== undefined) return this.play();
     this.phase = 'claiming';
-    this.put({ op: 'claim', kind: 'claim', ...ONCE, key: this.once, once: true });
+    this.work.put({ op: 'claim', kind: 'claim', ...ONCE, key: this.once, once: true });
   }
 
   /** Where another run owns the key the save is answered `ended`. */
-  private claimed({ status, error }: ItemOutcome): void {
+  private claimed({ status, error, entry = 0 }: ItemOutcome): void {
     const failed = status === 'stands' ? this.history.get(ONCE)?.error : error;
+    this.history.pass(entry);
     if (failed === undefined) return this.play();
     this.phase = 'playing';
     this.failed({ error: new Encoded(JSON.stringify(failed)), retriable: false });
   }
 
+  /** The last page is here. A closing whose undos are done needs the function no more. */
   private play(): void {
     this.phase = 'playing';
+    const claimed = this.history.get(ONCE);
+    // The code's lines go by the entries that it knows, and its key is one.
+    if (claimed !== undefined) this.history.pass(claimed.entry);
+    this.begunAt = this.history.known;
+    if (this.closing?.begin() ?? true) this.call({ do: 'play' });
+    else this.closing?.frozen.ended();
+  }
+
+  private call(effect: Effect & { do: 'play' }): void {
     this.turn = 'orderly';
-    this.effects.push({ do: 'play' }, { do: 'rest' });
+    this.effects.push(effect, { do: 'rest' });
   }
 
   // Steps: asked by the code, run by the shell.
 
-  private ask({ id, name, was, ask }: Input & { on: 'asked' }): void {
-    if (this.phase !== 'playing') return;
+  private ask({ id, name, was, ask, part }: Input & { on: 'asked' }): void {
+    const frozen = this.isFrozen(part) ? this.frozen : undefined;
+    if (this.phase !== 'playing' || frozen?.isOver === true) return;
     if (this.turn === 'none') {
       this.turn = 'stray';
       this.effects.push({ do: 'rest' });
     }
     const isOrderly = this.turn === 'orderly';
-    const step: Step = {
-      id,
-      ...this.identity.next(name, was),
-      ask,
-      isOrderly,
-      state: 'asked',
-      attempt: 1,
-      next: 'start',
-    };
+    const of = this.identity.next(name, was, ask.op === 'undo' ? 2 : 1);
+    const step: Step = { id, ...of, ask, isOrderly, state: 'asked', attempt: 1, next: 'start' };
     const problem = this.identity.problem(step, [name, was ?? name]);
-    if (problem !== undefined) return this.fatal(problem.name, problem.message);
+    this.history.asked(step);
+    if (problem !== undefined) return frozen === undefined ? this.fatal(problem) : frozen.stopped(problem);
     this.steps.add(step);
     const entry = this.history.get(step);
+    if (frozen !== undefined) return this.askFrozen(step, frozen, entry);
     if (entry !== undefined) return this.know(step, entry);
-    if (ask.op === 'wait') {
-      if (this.identity.isOpen(step)) this.steps.move(step, 'open');
-      else this.unregistered.push(step);
-      return;
+    if (ask.op !== 'wait') return this.work.begin(step, this.identity.retryOf(step));
+    if (this.identity.isOpen(step)) this.steps.move(step, 'open');
+    else this.work.register(step);
+  }
+
+  /** The function may be shown what there is, and adds nothing to it. */
+  private askFrozen(step: Step, frozen: Frozen, entry: Entry | undefined): void {
+    if (entry === undefined || !frozen.shows(entry)) {
+      this.steps.move(step, 'dropped');
+      return frozen.keepOpen(step);
     }
-    const retry = this.identity.retryOf(step);
-    if (retry !== undefined) step.attempt = retry.attempt + 1;
-    if (retry === undefined || retry.due) this.startable.push(step);
-    else this.steps.move(step, 'pausing');
+    if (step.ask.op === 'undo') this.closing?.asked(step, step.id);
+    this.know(step, entry);
   }
 
-  private due(of: StepName): void {
-    this.identity.due(of);
-    const step = this.steps.get(of);
-    if (step?.state === 'pausing' || step?.state === 'delayed') this.startAgain(step);
-  }
-
-  /** The step goes on when the code rests, before those that the code asked for later. */
-  private startAgain(step: Step): void {
-    this.steps.move(step, 'asked');
-    let at = this.startable.length;
-    while (at > 0 && (this.startable[at - 1] as Step).id > step.id) at--;
-    this.startable.splice(at, 0, step);
-  }
-
-  private startSteps(): void {
-    const serial = this.message.call.cuts >= SERIAL_CUTS_MIN;
-    const left: Step[] = [];
-    for (const step of this.startable) {
-      if (step.state !== 'asked') continue;
-      if (step.ask.op !== 'run') this.send(step, 'saving', askItem(step));
-      else if (serial && !this.isQuiet) left.push(step);
-      else if (step.next === 'start' && this.isRecorded(step)) this.send(step, 'starting', startItem(step));
-      else this.run(step);
-    }
-    this.startable = left;
-  }
-
-  /** In the call after a cut, a start is recorded before its body (C13); of some steps always (S4, S5). */
-  private isRecorded({ ask }: Step): boolean {
-    return this.recordStarts || (ask.op === 'run' && (ask.check === true || ask.once === true));
-  }
-
-  private run(step: Step): void {
-    this.steps.move(step, 'running');
-    const { id, name, number, attempt } = step;
-    this.effects.push({ do: step.next === 'check' ? 'check' : 'body', id, name, number, attempt });
-  }
-
-  private settled(input: Settled): void {
-    const step = this.steps.at(input.id);
-    if (step?.state !== 'running' || step.attempt !== input.attempt || this.phase !== 'playing') return;
-    // What an aborted body throws is no failure (H7).
-    if (input.on === 'threw' && this.aborted) return this.steps.move(step, 'dropped');
-    if (input.on === 'found' && input.output === undefined) {
-      step.next = 'body';
-      return this.startAgain(step);
-    }
-    this.send(
-      step,
-      'saving',
-      input.on === 'threw' ? failedItem(step, input) : completedItem(step, input, this.resultBytesMax),
-    );
-  }
-
-  private send(step: Step, state: Step['state'], item: Item): void {
-    this.steps.move(step, state);
-    this.put(item);
-  }
-
-  private put(item: Item): void {
-    this.outbox.put(item);
-    this.effects.push({ do: 'save', pause: false });
-  }
-
-  /**
-   * Waits are registered by a save while a body runs, or is about to (H3). When the playing is about to suspend, its answer
-   * has them, unless it would be too large.
-   */
-  private registerWaits(): void {
-    this.unregistered = this.unregistered.filter((step) => step.state === 'asked');
-    const isActive = this.steps.count('running', 'starting', 'delayed') > 0;
-    if (!isActive && !(this.isQuiet && isTooMuch(this.registrations(), REGISTER_UNITS_MAX))) return;
-    for (const step of this.unregistered) this.send(step, 'registering', askItem(step));
-    this.unregistered = [];
-  }
-
-  private registrations(): WaitItem[] {
-    return this.unregistered.map((step) => askItem(step) as WaitItem);
+  private isFrozen(part: Part): boolean {
+    return part === undefined && this.frozen !== undefined;
   }
 
   // Saves and their outcomes.
@@ -357,7 +327,7 @@ export class Playing {
     this.addEntries(outcome.entries ?? []);
     items.forEach((item, at) => this.itemAnswered(item, outcome.items?.[at] ?? { status: 'stands' }));
     this.addEntries(this.history.takeHeld());
-    if (!this.outbox.isEmpty) this.effects.push({ do: 'save', pause: false });
+    if (!this.outbox.isEmpty || this.lines.areDue) this.effects.push({ do: 'save', pause: false });
     if (this.phase === 'binding') this.read(this.message.steps.next);
   }
 
@@ -368,11 +338,11 @@ export class Playing {
     if (step === undefined || step.state === 'known' || step.state === 'dropped') return;
     switch (outcome.status) {
       case 'started':
-        return this.started(step, outcome);
+        return this.work.started(step, outcome);
       case 'waiting':
         return this.steps.move(step, 'open');
       case 'retrying':
-        return this.retry(step, outcome);
+        return this.work.retry(step, outcome);
       case 'refused':
         return this.refused(step, item, outcome);
       case 'saved':
@@ -386,27 +356,7 @@ export class Playing {
   private hasSaved(entry: number): void {
     this.history.saved(entry);
     this.progress = true;
-    this.recordStarts = false;
-  }
-
-  /** The start is recorded. Before a repeat, and first in a replay, the step's check looks (S4). */
-  private started(step: Step, { again, checkInMs = 0 }: ItemOutcome): void {
-    const repeats = again === true || step.attempt > 1 || this.message.run.replayOf !== null;
-    step.next = step.ask.op === 'run' && step.ask.check && repeats ? 'check' : 'body';
-    if (step.next === 'check' && checkInMs > 0) return this.pause(step, 'delayed', checkInMs);
-    this.startAgain(step);
-  }
-
-  private retry(step: Step, outcome: ItemOutcome): void {
-    step.attempt = (outcome.attempt ?? step.attempt) + 1;
-    step.next = 'start';
-    this.pause(step, 'pausing', outcome.retryInMs ?? 0);
-  }
-
-  private pause(step: Step, state: 'delayed' | 'pausing', ms: number): void {
-    this.steps.move(step, state);
-    const { name, number } = step;
-    this.effects.push({ do: 'pause', name, number, ms });
+    this.work.recordStarts = false;
   }
 
   /** A result that can't be saved fails its step at once (S3). A start is refused when the run is ending (Z1). */
@@ -416,7 +366,7 @@ export class Playing {
       JSON.stringify(outcome.error ?? { name: 'Error', message: 'the server refused the save' }),
     );
     if (item.kind === 'run' && item.op !== 'failed')
-      return this.send(step, 'saving', failedItem(step, { ...item, error, retriable: false }));
+      return this.work.send(step, 'saving', failedItem(step, { ...item, error, retriable: false }));
     this.fate ??= { type: 'failed', error, retriable: false, retries: this.settings.retries };
     this.steps.move(step, 'dropped');
   }
@@ -430,10 +380,15 @@ export class Playing {
   private invalid(detail: string): void {
     if (this.phase === 'binding' || this.phase === 'claiming') this.phase = 'playing';
     this.outbox.clear();
-    this.fatal(
-      'ProtocolError',
-      `The server and the SDK disagree: ${detail}. Use versions of both that fit each other.`,
-    );
+    const message = `The server and the SDK disagree: ${detail}. Use versions of both that fit each other.`;
+    this.fatal({ name: 'ProtocolError', message });
+  }
+
+  /** Lines of the log that no save took with it get one of their own. */
+  private sendLines(): void {
+    if (this.phase !== 'playing' || this.lines.isEmpty) return;
+    this.lines.areDue = true;
+    this.effects.push({ do: 'save', pause: false });
   }
 
   private failing({ on, ms }: Input & { on: 'unsent' | 'silent' }): void {
@@ -475,8 +430,20 @@ export class Playing {
     this.finished({ type: 'failed', error, retriable, retries: this.settings.retries, retryAfterMs });
   }
 
-  private fatal(name: string, message: string): void {
-    this.failed({ error: new Encoded(JSON.stringify({ name, message })), retriable: false });
+  private fatal(problem: Problem): void {
+    this.failed({ error: new Encoded(JSON.stringify(problem)), retriable: false });
+  }
+
+  /** What a handler gives is nobody's. */
+  private completed({ output, part }: Input & { on: 'completed' }): void {
+    if (this.isFrozen(part)) return this.frozen?.ended();
+    const end = part === undefined ? { output, ...unaskedIn(this.history.unasked) } : {};
+    this.finished({ type: 'completed', ...end });
+  }
+
+  private restarted(payload: Encoded | undefined): void {
+    if (this.frozen !== undefined) return this.frozen.ended();
+    this.finished({ type: 'restarted', payload });
   }
 
   /** The function's end. Bodies that still run are stopped, unless the code is tried again and needs them (H6). */
@@ -495,7 +462,7 @@ export class Playing {
   }
 
   private abort(why: 'over' | Ending['reason'] | 'superseded'): void {
-    this.aborted = true;
+    this.work.isAborted = true;
     this.effects.push({ do: 'abort', why });
   }
 
@@ -525,10 +492,6 @@ export class Playing {
     this.effects.push({ do: 'over' });
   }
 
-  private get isQuiet(): boolean {
-    return this.steps.count('running') === 0 && !this.outbox.isSending && this.outbox.isEmpty;
-  }
-
   /** What follows from where things stand, once the code rests. */
   private advance(): void {
     const isCutOff = this.unreachable && this.connected;
@@ -537,22 +500,67 @@ export class Playing {
     if (this.phase !== 'playing' || this.turn !== 'none') return;
     if (isCutOff && this.steps.count('running') === 0) return this.answer(this.conclusion());
     if (this.ending !== undefined || this.fate !== undefined) {
-      if (this.isQuiet) this.answer(this.conclusion());
+      if (this.work.isQuiet) this.answer(this.conclusion());
       return;
     }
     if (this.release() || isCutOff) return;
     if (this.hurry === 'stopping' || (this.hurry === 'time' && this.progress)) {
-      if (this.isQuiet) this.answer(this.yielded());
+      if (this.work.isQuiet) this.answer(this.yielded());
       return;
     }
-    this.startSteps();
-    this.registerWaits();
-    if (this.isQuiet && this.isBlocked) this.answer(this.suspended());
+    if (this.frozen !== undefined && this.closing?.isHandling !== true && !this.unfreeze(this.frozen)) return;
+    this.work.start();
+    if (this.work.isQuiet && this.work.isBlocked) this.answer(this.suspended());
   }
 
-  /** The code waits for steps that only the server can bring on. */
-  private get isBlocked(): boolean {
-    return this.steps.count('delayed') === 0 && this.steps.count('pausing', 'open', 'asked') > 0;
+  /** What follows once the frozen function rests; false where nothing is left to be started. */
+  private unfreeze(frozen: Frozen): boolean {
+    if (!frozen.isAtRest) return false;
+    if (this.closing === undefined) {
+      this.verified();
+      return false;
+    }
+    const next = this.closing.next();
+    if (typeof next === 'object') this.undo(next);
+    else if (next === undefined) this.finish();
+    else {
+      // A handler's steps are counted apart.
+      this.identity = new Identity(this.message, this.history, this.steps);
+      this.call({ do: 'play', part: next, entries: this.closing.entries });
+    }
+    return typeof next === 'object';
+  }
+
+  /** Runs what the code gave to `step.undo`, unless it is under way. */
+  private undo({ of, id, entry }: Undo): void {
+    if (this.steps.get(of) !== undefined) return;
+    const { retries } = this.settings;
+    const step: Step = {
+      // Ids of steps that the code asked for are 0 or more.
+      id: id ?? -entry,
+      ...of,
+      ask: { op: 'run', kind: 'run', retries },
+      isOrderly: true,
+      state: 'asked',
+      attempt: 1,
+      next: 'start',
+    };
+    this.steps.add(step);
+    if (id !== undefined) return this.work.begin(step, this.identity.retryOf(step));
+    const error = new Encoded(JSON.stringify(undoMissing(of.name)));
+    this.work.send(step, 'saving', failedItem(step, { error, retriable: false }));
+  }
+
+  /** All is done that a closing has to do. */
+  private finish(): void {
+    this.fate = { type: 'completed' };
+    if (this.work.isQuiet) this.answer(this.fate);
+  }
+
+  private verified(): void {
+    if (this.frozen === undefined || this.phase !== 'playing') return;
+    this.effects.push({ do: 'verified', message: this.frozen.verified(this.history.unasked) });
+    this.over();
   }
 
   /** A run that is ending takes no other end (Z1). */
@@ -561,28 +569,21 @@ export class Playing {
   }
 
   private yielded(): EndMessage {
-    const end: EndMessage = { type: 'yielded', seen: this.history.seen };
-    return this.hurry === 'stopping' || this.unreachable ? { ...end, excused: true } : end;
+    return yielded(this.history.seen, this.hurry === 'stopping' || this.unreachable);
   }
 
   private suspended(): EndMessage {
-    const leaves = this.steps.in('pausing', 'open', 'asked').map(({ id, state, name, number }) => {
-      const of = { name, number };
-      return [id, state === 'pausing' ? { retry: of } : { wait: of }] as const;
-    });
-    const register = this.registrations();
-    return {
-      type: 'suspended',
-      seen: this.history.seen,
-      ...(register.length > 0 && { register }),
-      waits: this.trees.list(new Map(leaves)),
-    };
+    const { steps, trees, history, work } = this;
+    const end = suspended(history.seen, { steps, trees, register: work.registrations });
+    return this.closing === undefined ? { ...end, ...unaskedIn(history.unasked) } : end;
   }
 
   private answer(end: EndMessage): void {
     const message = this.end(end);
-    const unsaved = this.outbox.unsaved(ANSWER_BYTES_MAX - stringify(message).length * 3);
+    const unsaved = this.outbox.unsaved(ANSWER_BYTES_MAX - LOG_BYTES_MAX - stringify(message).length * 3);
     if (unsaved.length > 0) message.unsaved = unsaved;
+    const logs = this.outbox.unsent();
+    if (logs.length > 0) message.logs = logs;
     this.phase = 'answered';
     this.fate = message;
     this.effects.push(

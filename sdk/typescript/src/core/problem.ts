@@ -26,3 +26,12 @@ export function sameName(step: string): Problem {
       'so their order may differ on the next call: give each a name of its own, such as one with an id in it.',
   };
 }
+
+export function undoMissing(step: string): Problem {
+  return {
+    name: 'UndoMissingError',
+    message:
+      `the run has to undo "${step}", and its code does not ask for that step.undo any more: ` +
+      'bring it back and replay the run, or undo by hand',
+  };
+}

@@ -36,6 +36,12 @@ export function bytesOf(text: string): number {
   return encoder.encode(text).length;
 }
 
+/** At most so many bytes of UTF-8, cut on whole characters. */
+export function cutBytes(text: string, bytes: number): string {
+  if (text.length * 3 <= bytes) return text;
+  return text.slice(0, encoder.encodeInto(text, new Uint8Array(bytes)).read);
+}
+
 /** At most `length` UTF-16 units, cut on whole characters (G2). */
 export function cut(text: string, length: number): string {
   if (text.length <= length) return text;

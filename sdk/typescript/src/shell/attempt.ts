@@ -3,7 +3,6 @@ import type { StepName } from '../core/message.js';
 import { encodeError } from '../core/thrown.js';
 import { encode } from '../core/value.js';
 import { isFinal, ResultError, TimeoutError } from '../errors.js';
-import { withFields } from '../log.js';
 import type { Nelkap } from '../nelkap.js';
 import type { StepContext } from '../step.js';
 import type { Call } from './call.js';
@@ -76,12 +75,12 @@ export function attempt(options: AttemptOptions): Attempt {
 }
 
 async function body(options: AttemptOptions, scope: StepScope): Promise<unknown> {
-  const { call, step, tries, fn, key, bind, within } = options;
+  const { call, tries, fn, key, bind, within } = options;
   const context: StepContext = {
     idempotencyKey: await key,
     attempt: tries,
     signal: scope.signal,
-    log: withFields(call.log, { step: step.name, attempt: tries }),
+    log: call.logFor(scope, tries),
     nelkap: bind(scope),
   };
   // Aborted while the key was made: no body starts any more (H7). What an aborted body throws is no failure.

@@ -1,27 +1,30 @@
-import type { Ask, Combinator, Effect, Input } from '../core/effect.js';
+import type { Ask, Combinator, Effect, Input, Part } from '../core/effect.js';
 import type {
   CallMessage,
   EndMessage,
   Entry,
   Fence,
+  LogLine,
   News,
   Save,
   SaveOutcome,
   StepName,
 } from '../core/message.js';
 import { Playing } from '../core/playing.js';
-import { stringify } from '../core/text.js';
+import { type Encoded, stringify } from '../core/text.js';
 import { encodeError, stepError } from '../core/thrown.js';
 import { encode } from '../core/value.js';
 import { isFinal, isStepError, NelkapError } from '../errors.js';
-import type { Log } from '../log.js';
+import { type Log, logTo, withFields } from '../log.js';
 import type { Nelkap } from '../nelkap.js';
 import type { StepContext } from '../step.js';
 import type { WorkflowContext } from '../workflow.js';
 import { type Attempt, attempt } from './attempt.js';
 import { type Definition, RETRIES_DEFAULT } from './definition.js';
 import type { Destination } from './destination.js';
+import { failureOf } from './failure.js';
 import { idempotencyKey } from './key.js';
+import { written } from './line-text.js';
 import { onceKey } from './once.js';
 import { pause, pauseMs } from './pause.js';
 import { payloadFor } from './payload.js';
@@ -44,6 +47,8 @@ export interface CallOptions {
   /** The host's time limit, less what an answer takes. */
   readonly yieldAfterMs: number | undefined;
   readonly onOver: (call: Call) => void;
+  /** The code is played to see what it asks for, for so long at most; the call speaks to nobody (D3). */
+  readonly verifyMs?: number | undefined;
   /** The time that its bodies and pauses take; else the process's clock. */
   readonly clock?: Clock;
   readonly hooks?: Hooks;
@@ -57,12 +62,16 @@ export interface Hooks {
   key(step: StepName): string;
   /** The code is about to start a run of a workflow. */
   names(definition: Definition): void;
+  /** The code has written a line of the run's log. */
+  wrote(line: LogLine): void;
 }
 
 export type StepBody = (context: StepContext) => unknown;
 
 /** A step that the code asks for. */
 export interface AskedStep {
+  /** Whose code asks; the function's, unless it says so. */
+  part?: Part;
   name: string;
   /** Its name before it was renamed (S7). */
   was?: string | undefined;
@@ -79,13 +88,19 @@ interface Body {
   timeoutMs: number | undefined;
 }
 
+type Payload = { value: unknown } | { error: unknown };
+
 interface Waiting extends AskedStep {
   resolve: (value: unknown) => void;
   reject: (error: unknown) => void;
 }
 
 /** Which promises are steps of a call, or combinations of them (H4). */
-export const asSteps: WeakMap<object, { readonly call: Call; readonly id: number }> = new WeakMap();
+export const asSteps: WeakMap<object, { readonly call: Call; readonly id: number; readonly part: Part }> =
+  new WeakMap();
+
+/** After so long lines of the log are sent, though nothing is saved with which they could travel. */
+const LOG_MS = 1_000;
 
 /** How often a page of saved steps is asked for: its failure is a cut (H5), so trying a while is cheaper. */
 const READ_TRIES_MAX = 6;
@@ -111,9 +126,10 @@ export class Call {
   isSuperseded = false;
   private readonly playing: Playing;
   private readonly options: CallOptions;
-  private readonly scope: RunScope;
   private readonly controller = new AbortController();
   private readonly waiting = new Map<number, Waiting>();
+  /** In a closing, what the code gave to `step.undo`: the bodies outlive their steps (protocol, section 5). */
+  private readonly undos = new Map<number, Body>();
   private readonly attempts = new Set<Attempt>();
   private readonly timers = new Set<() => void>();
   private readonly inputs: Input[] = [];
@@ -126,7 +142,10 @@ export class Call {
   private hasBegun = false;
   private hasAnswered = false;
   private failingSince: number | undefined;
-  private payload: { value: unknown } | { error: unknown } | undefined;
+  private payload: Payload | undefined;
+  /** Another one, for the handler: the function may have changed its own. */
+  private handlerPayload: Payload | undefined;
+  private hasLines = false;
   private settleAnswer: (answer: CallAnswer) => void = () => {};
   private settleEnded: () => void = () => {};
 
@@ -144,9 +163,10 @@ export class Call {
       nonce: randomHex(16),
       manifest: options.manifest,
       retries: this.retries,
+      handler: this.handler,
+      isVerifying: this.isVerifying,
     });
     this.fence = this.playing.fence;
-    this.scope = { kind: 'run', call: this };
     this.answer = new Promise((resolve) => (this.settleAnswer = resolve));
     this.ended = new Promise((resolve) => (this.settleEnded = resolve));
   }
@@ -161,17 +181,32 @@ export class Call {
     return this.options.definition.retries ?? RETRIES_DEFAULT;
   }
 
+  /** The handler that the run's end asks for, where the workflow has it. */
+  private get handler(): Part {
+    const { ending } = this.message;
+    if (ending === undefined) return undefined;
+    const part = ending.reason === 'cancelled' ? 'onCancel' : 'onFailure';
+    return this.options.definition[part] === undefined ? undefined : part;
+  }
+
+  private get isVerifying(): boolean {
+    return this.options.verifyMs !== undefined;
+  }
+
   get isOver(): boolean {
     return this.isBroken || this.playing.isOver;
   }
 
   /** Begins. The payload is checked first, so that the code's first turn begins with its first line. */
   async start(late: boolean, isConnected: () => boolean): Promise<void> {
-    this.payload = await payloadFor(this.options.definition, this.message.run.payload);
+    const { definition, yieldAfterMs, verifyMs } = this.options;
+    const { payload } = this.message.run;
+    this.payload = await payloadFor(definition, payload);
+    if (this.handler !== undefined) this.handlerPayload = await payloadFor(definition, payload);
     const once = this.onceKey();
     this.hasBegun = true;
-    this.destination.add(this);
-    const { yieldAfterMs } = this.options;
+    if (verifyMs === undefined) this.destination.add(this);
+    else this.after(verifyMs, () => this.apply({ on: 'late' }));
     if (yieldAfterMs !== undefined) this.after(yieldAfterMs, () => this.hurry('time'));
     if (!isConnected()) this.isLost = true;
     if (this.isLost) this.destination.urge(this);
@@ -182,7 +217,8 @@ export class Call {
   private onceKey(): string | undefined {
     const { definition } = this.options;
     const isClaimed = this.message.steps.entries.some(({ kind, name }) => kind === 'claim' && name === '');
-    if (isClaimed || this.payload === undefined || 'error' in this.payload) return undefined;
+    if (isClaimed || this.isVerifying || this.message.ending !== undefined) return undefined;
+    if (this.payload === undefined || 'error' in this.payload) return undefined;
     try {
       return onceKey(definition, this.payload.value);
     } catch (error) {
@@ -257,16 +293,48 @@ export class Call {
     });
     // Awaited later or never, its rejection must not end the process (D6).
     result.catch(() => {});
-    asSteps.set(result, { call: this, id });
-    this.apply({ on: 'asked', id, name: step.name, was: step.was, ask: step.ask });
+    const { part, name, was, ask, body } = step;
+    const isClosing = this.message.ending !== undefined;
+    if (ask.op === 'undo' && body !== undefined && isClosing) this.undos.set(id, body);
+    asSteps.set(result, { call: this, id, part });
+    this.apply({ on: 'asked', id, name, was, ask, part });
     return result;
   }
 
   /** The code waits for several of its steps as one (H4). */
-  combine(how: Combinator, of: readonly number[]): number {
+  combine(how: Combinator, of: readonly number[], part: Part): number {
     const id = this.asked++;
-    this.apply({ on: 'combined', id, how, of });
+    this.apply({ on: 'combined', id, how, of, part });
     return id;
+  }
+
+  /** The code begins again with a new payload (Z2). User code never sees its call end (H7). */
+  restart(payload: Encoded | undefined): Promise<never> {
+    this.apply({ on: 'restarted', payload });
+    return new Promise(() => {});
+  }
+
+  /** The log of the code in a scope: writes where the app's messages go, and to the run's log (protocol, section 6). */
+  logFor(scope: Scope, tries = 1): Log {
+    const step =
+      scope.kind === 'step' ? { name: scope.name, number: scope.number, attempt: tries } : undefined;
+    const part = scope.kind === 'run' ? scope.part : undefined;
+    const local = withFields(this.log, step === undefined ? {} : { step: step.name, attempt: tries });
+    return logTo((level, message, fields) => {
+      const at = new Date(this.clock.now()).toISOString();
+      const line = this.playing.log(() => written(at, level, message, fields), step, part);
+      if (line === undefined) return;
+      local[level](message, fields);
+      this.hooks?.wrote(line);
+      if (this.hasLines || this.isOver) return;
+      this.hasLines = true;
+      this.after(LOG_MS, () => this.linesAreDue(), this.destination.clock);
+    });
+  }
+
+  private linesAreDue(): void {
+    this.hasLines = false;
+    this.apply({ on: 'logs due' });
   }
 
   /** Whatever code is in the call's hands when something of ours fails: the server takes it for a cut. */
@@ -296,7 +364,7 @@ export class Call {
   private carryOut(effect: Effect): void {
     switch (effect.do) {
       case 'play':
-        return void this.play();
+        return void this.play(effect);
       case 'rest':
         return void macrotask(() => this.apply({ on: 'rested' }));
       case 'fetch':
@@ -318,6 +386,8 @@ export class Call {
         return this.after(effect.ms, () => this.apply({ on: 'allowance over' }));
       case 'answer':
         return this.answered(effect.message, effect.keep);
+      case 'verified':
+        return this.settleAnswer({ is: 'answer', text: stringify(effect.message) });
       case 'end':
         this.isKept = true;
         this.settleAnswer({ is: 'none' });
@@ -329,8 +399,8 @@ export class Call {
     }
   }
 
-  private after(ms: number, then: () => void): void {
-    const cancel = this.clock.after(ms, () => {
+  private after(ms: number, then: () => void, clock: Clock = this.clock): void {
+    const cancel = clock.after(ms, () => {
       this.timers.delete(cancel);
       then();
     });
@@ -356,28 +426,44 @@ export class Call {
     for (const cancel of this.timers) cancel();
     this.timers.clear();
     this.waiting.clear();
+    this.undos.clear();
     for (const each of this.attempts) each.forget();
     this.attempts.clear();
     this.settleAnswer({ is: 'none' });
-    this.destination.remove(this);
+    if (!this.isVerifying) this.destination.remove(this);
     this.settleEnded();
     this.options.onOver(this);
   }
 
   // The user's code.
 
-  private async play(): Promise<void> {
-    const payload = this.payload;
-    this.payload = undefined;
+  private async play({ part, entries = [] }: Effect & { do: 'play' }): Promise<void> {
+    const isFrozen = part === undefined && (this.isVerifying || this.message.ending !== undefined);
+    const scope: RunScope = { kind: 'run', call: this, part, isFrozen };
     try {
-      if (payload === undefined || 'error' in payload) throw payload?.error;
-      const { fn } = this.options.definition;
-      const output = await this.within(this.scope, () => fn?.(payload.value, this.context()));
-      this.apply({ on: 'completed', output: encode(output, 'output') });
+      const output = await this.within(scope, () =>
+        part === undefined ? this.callFunction(scope) : this.callHandler(scope, part, entries),
+      );
+      this.apply({ on: 'completed', output: encode(output, 'output'), part });
     } catch (error) {
       const retriable = !isFinal(error) && !isStepError(error);
-      this.apply({ on: 'failed', error: encodeError(error), retriable, retryAfterMs: retryAfterMs(error) });
+      const retry = { retriable, retryAfterMs: retryAfterMs(error) };
+      this.apply({ on: 'failed', error: encodeError(error), ...retry, part });
     }
+  }
+
+  private callFunction(scope: RunScope): unknown {
+    const { payload } = this;
+    this.payload = undefined;
+    if (payload === undefined || 'error' in payload) throw payload?.error;
+    return this.options.definition.fn?.(payload.value, this.context(scope));
+  }
+
+  /** A payload that does not fit is handed over as it came: the run may have failed for it. */
+  private callHandler(scope: RunScope, part: 'onFailure' | 'onCancel', entries: readonly Entry[]): unknown {
+    const { message, handlerPayload: given } = this;
+    const payload = given !== undefined && 'value' in given ? given.value : message.run.payload;
+    return this.options.definition[part]?.(failureOf(message, payload, entries), this.context(scope));
   }
 
   private within<T>(scope: Scope, fn: () => T): T {
@@ -385,21 +471,21 @@ export class Call {
     return context === undefined ? fn() : context.run(scope, fn);
   }
 
-  private context(): WorkflowContext {
+  private context(scope: RunScope): WorkflowContext {
     const { id, workflow, app, key, replayOf, createdAt, attempt: tries, event } = this.message.run;
-    const nelkap = this.options.bind(this.scope);
+    const nelkap = this.options.bind(scope);
     return {
       run: { id, workflow, app, key, replayOf, createdAt, attempt: tries },
       event: event === null ? null : { ...event, payload: event.payload },
       signal: this.controller.signal,
-      log: this.log,
+      log: this.logFor(scope),
       nelkap,
       step: nelkap.step,
     };
   }
 
   private body({ do: does, id, name, number, attempt: tries }: Effect & { do: 'body' | 'check' }): void {
-    const body = this.waiting.get(id)?.body;
+    const body = this.undos.get(id) ?? this.waiting.get(id)?.body;
     const fn = does === 'check' ? body?.check : body?.fn;
     if (fn === undefined) return;
     const isCheck = does === 'check';

@@ -1,6 +1,13 @@
 import { type Duration, milliseconds } from '../duration.js';
 import type { StandardSchemaV1 } from '../schema.js';
-import type { EventTrigger, Trigger, Workflow, WorkflowContext, WorkflowOptions } from '../workflow.js';
+import type {
+  EventTrigger,
+  Failure,
+  Trigger,
+  Workflow,
+  WorkflowContext,
+  WorkflowOptions,
+} from '../workflow.js';
 import { NelkapError } from '../errors.js';
 
 /** Names of workflows, steps and events have up to 256 bytes of UTF-8, on both sides of the protocol. */
@@ -8,6 +15,9 @@ const NAME_BYTES_MAX = 256;
 const RETRIES_MAX = 1_000;
 export const RETRIES_DEFAULT = 4;
 const LEASE_MS_MIN = 5_000;
+
+/** What is called when a run closes; it is given a `Failure`. */
+type Handler = ((failure: Failure<unknown>, context: WorkflowContext) => unknown) | undefined;
 
 export type WorkflowFunction = (payload: unknown, context: WorkflowContext) => unknown;
 
@@ -24,6 +34,8 @@ export interface Definition {
   readonly schema?: StandardSchemaV1 | undefined;
   /** The key of the one run that goes on (K4); what it gives is not checked yet. */
   readonly once?: ((payload: unknown) => unknown) | undefined;
+  readonly onFailure?: Handler;
+  readonly onCancel?: Handler;
   /** Undefined for a reference. */
   readonly fn?: WorkflowFunction | undefined;
 }
@@ -44,7 +56,18 @@ export function definitionOf(workflow: Workflow): Definition {
 }
 
 type Options = WorkflowOptions<never> & { on?: unknown; payload?: unknown };
-const workflowOptions = ['name', 'on', 'cancelOn', 'payload', 'once', 'retries', 'timeout', 'lease'];
+const workflowOptions = [
+  'name',
+  'on',
+  'cancelOn',
+  'payload',
+  'once',
+  'onFailure',
+  'onCancel',
+  'retries',
+  'timeout',
+  'lease',
+];
 
 export function define(options: string | Options, fn: unknown, app: () => string): Definition {
   const given: Options = typeof options === 'string' ? { name: options } : options;
@@ -63,7 +86,9 @@ export function define(options: string | Options, fn: unknown, app: () => string
     timeoutMs: optionalMs(given.timeout, `timeout of workflow '${name}'`),
     leaseMs: checkLease(optionalMs(given.lease, `lease of workflow '${name}'`), name),
     schema: given.payload as StandardSchemaV1 | undefined,
-    once: checkOnce(given.once, name),
+    once: checkFunction(given.once, 'once', name, '(payload) => payload.id') as Definition['once'],
+    onFailure: checkFunction(given.onFailure, 'onFailure', name, '({ error }) => …') as Handler,
+    onCancel: checkFunction(given.onCancel, 'onCancel', name, '({ payload }) => …') as Handler,
     fn: fn as WorkflowFunction,
   };
 }
@@ -76,7 +101,7 @@ function triggerOf(trigger: unknown, workflow: string): Trigger {
   const given = fieldsOf(trigger);
   const does = `starts workflow '${workflow}'`;
   if ('webhook' in given) return webhookTrigger(given, `the webhook that ${does}`);
-  if ('schedule' in given) return scheduleTrigger(given, `the schedule that ${does}`);
+  if ('schedule' in given) return scheduleOf(given, `the schedule that ${does}`);
   return eventTrigger(given, does, ['schedule', 'webhook']);
 }
 
@@ -95,7 +120,8 @@ function webhookTrigger(given: Fields, what: string): Trigger {
   return { webhook, ...filter(given, what) };
 }
 
-function scheduleTrigger(given: Fields, what: string): Trigger {
+/** When a schedule ticks; the server reads the expression. */
+export function scheduleOf(given: Fields, what: string): Trigger {
   refuseOthers(given, ['schedule', 'timezone', 'catchUp'], what);
   const { schedule, timezone, catchUp } = given;
   if (typeof schedule !== 'string' || schedule.trim() === '')
@@ -124,9 +150,9 @@ export function checkIf(given: unknown, what: string): string | undefined {
   throw new TypeError(`if of ${what} is no text: give a condition such as 'payload.total > 0'`);
 }
 
-function checkOnce(once: unknown, workflow: string): Definition['once'] {
-  if (once === undefined || typeof once === 'function') return once as Definition['once'];
-  throw new TypeError(`once of workflow '${workflow}' is no function: give (payload) => payload.id`);
+function checkFunction(fn: unknown, option: string, workflow: string, example: string): unknown {
+  if (fn === undefined || typeof fn === 'function') return fn;
+  throw new TypeError(`${option} of workflow '${workflow}' is no function: give ${example}`);
 }
 
 function checkLease(leaseMs: number | undefined, name: string): number | undefined {

@@ -11,7 +11,7 @@ export interface Address {
 }
 
 export interface Exchange {
-  method: 'GET' | 'POST';
+  method: 'GET' | 'PUT' | 'POST' | 'DELETE';
   path: string;
   /** JSON text. */
   body?: string;
@@ -64,6 +64,7 @@ function headersOf(address: Address, request: Exchange): Record<string, string> 
 
 async function read(response: Response, url: string): Promise<unknown> {
   const text = await response.text();
+  if (response.status === 204) return undefined;
   const type = response.headers.get('content-type') ?? 'nothing';
   if (response.status >= 300 && response.status < 400) {
     const to = response.headers.get('location') ?? 'nowhere';

@@ -13,13 +13,15 @@ export interface Manifest {
 export async function describe(app: string, definitions: Iterable<Definition>): Promise<Manifest> {
   const workflows = [...definitions]
     .sort(byBytes)
-    .map(({ name, triggers, cancelOn, retries, timeoutMs, leaseMs }) => ({
+    .map(({ name, triggers, cancelOn, retries, timeoutMs, leaseMs, onFailure, onCancel }) => ({
       name,
       triggers,
       cancelOn,
       retries,
       timeoutMs,
       leaseMs,
+      onFailure: onFailure !== undefined || undefined,
+      onCancel: onCancel !== undefined || undefined,
     }));
   // The hash is of this very text, so it is put into the answer as it is.
   const list = JSON.stringify(workflows);

@@ -1,20 +1,40 @@
-import type { CallMessage } from '../core/message.js';
+import type { CallMessage, VerifyMessage } from '../core/message.js';
 import { Refusal } from './refusal.js';
 
-type Request = { type: 'describe' } | CallMessage;
+type Request = { type: 'describe' } | CallMessage | { type: 'verify'; call: CallMessage; limitMs: number };
 
 /** The server's message, or a Refusal for what is none. Only what the SDK would trip over is looked at. */
 export function parseRequest(body: Uint8Array): Request {
-  let message: Partial<Omit<CallMessage, 'type'>> & { type?: unknown };
+  let message: { type?: unknown };
   try {
     message = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(body));
   } catch {
     throw bad('the body is no JSON in UTF-8');
   }
   if (typeof message !== 'object' || message === null) throw bad('the body is no object');
-  if (message.type === 'describe') return { type: 'describe' };
-  if (message.type !== 'call') throw bad("type is neither 'describe' nor 'call'");
-  const { run, call, steps } = message;
+  switch (message.type) {
+    case 'describe':
+      return { type: 'describe' };
+    case 'call':
+      return parseCall(message as Partial<CallMessage>);
+    case 'verify': {
+      const { limitMs, ...rest } = message as Partial<VerifyMessage>;
+      if (!isPositive(limitMs)) throw bad('limitMs is missing');
+      const call = parseCall({ ...rest, call: noCall } as object);
+      // There is no call of which more pages could be asked for.
+      call.steps.next = null;
+      return { type: 'verify', call, limitMs: limitMs as number };
+    }
+    default:
+      throw bad("type is none of 'describe', 'call' and 'verify'");
+  }
+}
+
+/** Stands for the call of a run that is verified: nothing of it is ever sent. */
+const noCall: CallMessage['call'] = { id: '-', token: '-', cuts: 0, leaseMs: 1, heartbeatMs: 1 };
+
+function parseCall(message: Partial<CallMessage>): CallMessage {
+  const { run, call, steps, ending } = message;
   const isWhole =
     isText(run?.id) &&
     isText(run?.workflow) &&
@@ -25,6 +45,7 @@ export function parseRequest(body: Uint8Array): Request {
     isPositive(call?.heartbeatMs) &&
     Array.isArray(steps?.entries) &&
     Array.isArray(steps.waiting ?? []) &&
+    (ending === undefined || (isText(ending?.reason) && typeof ending.entries === 'number')) &&
     (message.url === undefined || isText(message.url));
   if (!isWhole) throw bad('the call lacks a field that the protocol asks for');
   return {

@@ -1,9 +1,13 @@
+import type { Part } from '../core/effect.js';
 import type { Call } from './call.js';
 
-/** The code that runs outside steps. */
+/** The code that runs outside steps: the workflow's function, or a handler of its. */
 export interface RunScope {
   readonly kind: 'run';
   readonly call: Call;
+  readonly part: Part;
+  /** It is played against saved steps alone, and starts and sends nothing: in a closing, and to be verified (D3). */
+  readonly isFrozen: boolean;
 }
 
 /** One attempt of a step. */

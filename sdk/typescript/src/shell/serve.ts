@@ -2,9 +2,10 @@ import type { CallMessage } from '../core/message.js';
 import { milliseconds } from '../duration.js';
 import { withFields } from '../log.js';
 import type { HandlerOptions, Nelkap } from '../nelkap.js';
-import { Call, type CallAnswer } from './call.js';
+import { Call, type CallAnswer, type CallOptions } from './call.js';
 import { byName, type Definition } from './definition.js';
 import { describe, type Manifest } from './manifest.js';
+import type { Destination } from './destination.js';
 import { loadContext, shared } from './process.js';
 import type { Scope } from './scope.js';
 import type { Settings } from './settings.js';
@@ -98,6 +99,7 @@ export class Server {
     }
     const request = parseRequest(body);
     if (request.type === 'call') return this.call(incoming, request, isSigned);
+    if (request.type === 'verify') return this.verify(request.call, request.limitMs);
     const { text } = await this.described();
     return json(200, CONTENT_TYPE, text);
   }
@@ -153,12 +155,8 @@ export class Server {
   }
 
   private async call(incoming: Incoming, message: CallMessage, isSigned: boolean): Promise<Reply> {
-    const { settings, bind, calls, isStopping } = this.given;
-    const definition = this.definitions.get(message.run.workflow);
-    if (definition === undefined) {
-      const detail = `This app has no workflow '${message.run.workflow}': give it to the handler.`;
-      throw new Refusal(404, 'workflow_unknown', detail);
-    }
+    const { settings, calls, isStopping } = this.given;
+    const definition = this.definitionFor(message);
     if (!isSigned && message.url !== undefined && !isLoopbackHost(hostOf(message.url))) {
       throw new Refusal(
         400,
@@ -170,15 +168,10 @@ export class Server {
     const { hash } = await this.described();
     // Nothing is awaited from here until the call is among those that a stop waits for.
     if (isStopping()) return stopping();
-    const { id, workflow } = message.run;
     const destination = settings.destination(message.url, isSigned);
+    const options = { ...this.optionsFor(message, definition, destination), manifest: hash };
     const call = new Call({
-      message,
-      definition,
-      manifest: hash,
-      destination,
-      log: withFields(settings.log, { run: id, workflow }),
-      bind,
+      ...options,
       yieldAfterMs: this.yieldAfterMs,
       onOver: (over) => calls.delete(over),
     });
@@ -186,6 +179,41 @@ export class Server {
     incoming.onClose(() => call.disconnected());
     await call.start(isLate(incoming, message, destination.requests.url), () => !incoming.isClosed());
     return replyTo(call, await call.answer);
+  }
+
+  /** Plays the run's code against its history, and says what it asks for. Nothing is sent to anyone (D3). */
+  private async verify(message: CallMessage, limitMs: number): Promise<Reply> {
+    const definition = this.definitionFor(message);
+    await loadContext();
+    if (this.given.isStopping()) return stopping();
+    const destination = this.given.settings.destination(undefined, false);
+    const call = new Call({
+      ...this.optionsFor(message, definition, destination),
+      manifest: '',
+      yieldAfterMs: undefined,
+      onOver: () => {},
+      verifyMs: limitMs,
+    });
+    await call.start(false, () => true);
+    const { body, status, headers: sent } = replyTo(call, await call.answer);
+    return { body, status, headers: sent };
+  }
+
+  private definitionFor({ run }: CallMessage): Definition {
+    const definition = this.definitions.get(run.workflow);
+    if (definition !== undefined) return definition;
+    const detail = `This app has no workflow '${run.workflow}': give it to the handler.`;
+    throw new Refusal(404, 'workflow_unknown', detail);
+  }
+
+  private optionsFor(
+    message: CallMessage,
+    definition: Definition,
+    destination: Destination,
+  ): Pick<CallOptions, 'message' | 'definition' | 'destination' | 'log' | 'bind'> {
+    const { settings, bind } = this.given;
+    const { id, workflow } = message.run;
+    return { message, definition, destination, log: withFields(settings.log, { run: id, workflow }), bind };
   }
 }
 

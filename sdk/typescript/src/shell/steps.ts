@@ -1,8 +1,10 @@
-import type { Combinator } from '../core/effect.js';
+import type { Combinator, Part } from '../core/effect.js';
 import type { Entry, Wait } from '../core/message.js';
 import { stepError } from '../core/thrown.js';
+import { bytesOf } from '../core/text.js';
 import { encode } from '../core/value.js';
 import { type Duration, instant, milliseconds } from '../duration.js';
+import { ResultError } from '../errors.js';
 import type {
   Callback,
   ClaimOptions,
@@ -13,7 +15,7 @@ import type {
   WaitOptions,
 } from '../step.js';
 import type { Workflow } from '../workflow.js';
-import { type AskedStep, asSteps, type Call } from './call.js';
+import { type AskedStep, asSteps } from './call.js';
 import {
   checkIf,
   checkName,
@@ -24,30 +26,45 @@ import {
   refuseOthers,
 } from './definition.js';
 import { checkKey } from './once.js';
-import type { Scope } from './scope.js';
+import type { RunScope, Scope } from './scope.js';
 
 /** Promise 16: a sleep has at most a year. */
 const SLEEP_DAYS_MAX = 366;
 const SLEEP_MS_MAX = SLEEP_DAYS_MAX * 86_400_000;
 
+/** Promise 16. */
+const PAYLOAD_BYTES_MAX = 4 * 1024 * 1024;
+
 type Options = { was?: string } | undefined;
 
 /** The steps of whichever run `locate` finds. */
 export function stepsOf(locate: () => Scope | undefined): Step {
-  /** Asks for a step of the run. What is wrong with it is the promise's error, as all that a step throws. */
+  /** What is wrong with what the code asks for is the promise's error, as all that a step throws. */
+  const promise = (ask: () => Promise<any>): Promise<any> => {
+    try {
+      return ask();
+    } catch (error) {
+      const refused = Promise.reject(error);
+      // Awaited later or never, it must not end the process (D6).
+      refused.catch(() => {});
+      return refused;
+    }
+  };
   const step =
-    <Args extends unknown[]>(kind: string, make: (call: Call, name: string, ...args: Args) => AskedStep) =>
-    (name: string, ...args: Args): Promise<any> => {
-      try {
-        const call = callFor(locate(), kind, checkName(name, 'a step'));
-        return call.step(make(call, name, ...args));
-      } catch (error) {
-        const refused = Promise.reject(error);
-        // Awaited later or never, it must not end the process (D6).
-        refused.catch(() => {});
-        return refused;
-      }
-    };
+    <Args extends unknown[]>(
+      kind: string,
+      make: (scope: RunScope, name: string, ...args: Args) => AskedStep,
+    ) =>
+    (name: string, ...args: Args): Promise<any> =>
+      promise(() => {
+        checkName(name, 'a step');
+        const did = `step '${name}' was started`;
+        const scope = scopeFor(locate(), `step.${kind}('${name}')`, did, 'start it beside');
+        const { call, part } = scope;
+        const asked = make(scope, fullName(part, name), ...args);
+        const was = asked.was === undefined ? undefined : fullName(part, asked.was);
+        return call.step({ ...asked, was, part });
+      });
   return {
     run: step('run', runStep),
     sleep: step('sleep', sleepStep),
@@ -56,22 +73,32 @@ export function stepsOf(locate: () => Scope | undefined): Step {
     invoke: step('invoke', invokeStep),
     claim: step('claim', claimStep),
     callback: step('callback', callbackStep),
+    undo: step('undo', undoStep),
+    restart: (payload: unknown) => promise(() => restart(locate(), payload)),
     all: (steps) => combined('all', steps),
     race: (steps) => combined('race', steps),
     any: (steps) => combined('any', steps),
   } as Step;
 }
 
-function callFor(scope: Scope | undefined, kind: string, name: string): Call {
-  if (scope === undefined) throw outside(`step.${kind}('${name}')`);
-  if (scope.kind === 'run') return scope.call;
+/** The code outside steps that asks. In a step's function `did` is what it must not do, and `instead` what to do. */
+function scopeFor(scope: Scope | undefined, what: string, did: string, instead: string): RunScope {
+  if (scope === undefined) throw outside(what);
+  if (scope.kind === 'run') return scope;
+  throw new TypeError(`${did} in step '${scope.name}': steps can't hold steps, ${instead}`);
+}
+
+/** A step's name as the run has it: a handler's steps are told apart from the function's (protocol, section 5). */
+function fullName(part: Part, name: string): string {
+  if (part !== undefined) return checkName(`${part}: ${name}`, 'a step');
+  if (!/^on(Failure|Cancel): /.test(name)) return name;
   throw new TypeError(
-    `step '${name}' was started in step '${scope.name}': steps can't hold steps, start it beside`,
+    `the step '${name}' has a name that steps of handlers have: give it one that begins otherwise`,
   );
 }
 
 /** `step.run(name, fn)` or `step.run(name, options, fn)`. */
-function runStep(call: Call, name: string, ...args: unknown[]): AskedStep {
+function runStep({ call }: RunScope, name: string, ...args: unknown[]): AskedStep {
   const what = `step '${name}'`;
   const fn = args.length > 1 ? args[1] : args[0];
   const options = ((args.length > 1 ? args[0] : undefined) ?? {}) as StepOptions<unknown>;
@@ -100,14 +127,14 @@ function runStep(call: Call, name: string, ...args: unknown[]): AskedStep {
   };
 }
 
-function sleepStep(_: Call, name: string, duration: Duration, options?: Options): AskedStep {
+function sleepStep(_: RunScope, name: string, duration: Duration, options?: Options): AskedStep {
   const what = `the sleep '${name}'`;
   const delayMs = milliseconds(duration, what);
   if (delayMs > SLEEP_MS_MAX) throw tooLong(what);
   return waitStep(name, { kind: 'sleep', delayMs }, options, [], what);
 }
 
-function sleepUntilStep(call: Call, name: string, time: Date | string, options?: Options): AskedStep {
+function sleepUntilStep({ call }: RunScope, name: string, time: Date | string, options?: Options): AskedStep {
   const what = `the sleep '${name}'`;
   const until = instant(time, `the end of ${what}`);
   if (Date.parse(until) - call.clock.now() > SLEEP_MS_MAX) throw tooLong(what);
@@ -120,7 +147,7 @@ function tooLong(what: string): RangeError {
   );
 }
 
-function eventStep(_: Call, name: string, options: WaitOptions<string>): AskedStep {
+function eventStep(_: RunScope, name: string, options: WaitOptions<string>): AskedStep {
   const what = `the wait '${name}'`;
   const { event, match, if: filter, since, timeout } = options ?? {};
   const names: readonly unknown[] = Array.isArray(event) ? event : [event];
@@ -155,7 +182,7 @@ function checkMatch(match: Match, what: string): Match {
 }
 
 function invokeStep(
-  call: Call,
+  { call }: RunScope,
   name: string,
   workflow: Workflow,
   payload?: unknown,
@@ -175,7 +202,7 @@ function invokeStep(
   return waitStep(name, wait, options, ['timeout'], what);
 }
 
-function claimStep(_: Call, name: string, key: string, options: ClaimOptions = {}): AskedStep {
+function claimStep(_: RunScope, name: string, key: string, options: ClaimOptions = {}): AskedStep {
   const what = `the claim '${name}'`;
   refuseOthers(options, ['until', 'was'], what);
   const { until = 'forever' } = options;
@@ -194,7 +221,7 @@ function claimStep(_: Call, name: string, key: string, options: ClaimOptions = {
 }
 
 function callbackStep(
-  call: Call,
+  scope: RunScope,
   name: string,
   options: { timeout?: Duration; was?: string } = {},
 ): AskedStep {
@@ -204,18 +231,19 @@ function callbackStep(
     name,
     was: checkWas(options, what),
     ask: { op: 'callback', kind: 'callback', timeoutMs: optionalMs(options.timeout, `timeout of ${what}`) },
-    receive: (entry) => callbackOf(call, entry),
+    receive: (entry) => callbackOf(scope, entry),
   };
 }
 
 /** The wait is a step of its own, under the name that its callback has in the history. */
-function callbackOf(call: Call, { name, number, output }: Entry): Callback<unknown> {
+function callbackOf({ call, part }: RunScope, { name, number, output }: Entry): Callback<unknown> {
   const { url, token } = (output ?? {}) as Partial<Callback<unknown>>;
   if (url === undefined || token === undefined) throw otherCallback(name);
   let waiting: Promise<unknown> | undefined;
   const wait = (): Promise<unknown> =>
     (waiting ??= call.step({
       ...waitStep(name, { kind: 'callback', of: number }, undefined, [], ''),
+      part,
       receive: payloadOf,
     }));
   return { url, token, wait };
@@ -231,6 +259,33 @@ function payloadOf({ name, output }: Entry): unknown {
 function otherCallback(name: string): Error {
   const message = `The callbacks of the name '${name}' come in another order than the run has them: give the new ones a name of their own.`;
   return stepError({ name: 'StepKindError', message }, name, 1);
+}
+
+function undoStep({ part }: RunScope, name: string, fn: unknown): AskedStep {
+  const what = `the undo '${name}'`;
+  if (part !== undefined)
+    throw new TypeError(inHandler(part, what, 'there is nothing left that would undo it'));
+  if (typeof fn !== 'function') throw new TypeError(`${what} needs its function as the last argument`);
+  const body = { fn: fn as (context: StepContext) => unknown, timeoutMs: undefined };
+  return { name, ask: { op: 'undo', kind: 'undo' }, body };
+}
+
+function restart(from: Scope | undefined, payload: unknown): Promise<never> {
+  const what = 'step.restart';
+  const { call, part } = scopeFor(from, what, `${what} was called`, 'call it when the step has ended');
+  if (part !== undefined)
+    throw new TypeError(inHandler(part, what, 'start a run of it with nelkap.run in a step'));
+  const encoded = encode(payload, 'payload');
+  const bytes = bytesOf(encoded?.text ?? '');
+  if (bytes > PAYLOAD_BYTES_MAX)
+    throw new ResultError(
+      `payload has ${bytes} bytes, more than ${PAYLOAD_BYTES_MAX}: store it elsewhere, and give where it is`,
+    );
+  return call.restart(encoded);
+}
+
+function inHandler(part: Part, what: string, instead: string): string {
+  return `${what} was asked for in ${part}, where the run has ended: ${instead}`;
 }
 
 function waitStep(name: string, wait: Wait, options: Options, known: string[], what: string): AskedStep {
@@ -250,15 +305,11 @@ function combined(how: Combinator, given: readonly unknown[]): Promise<any> {
   const result = (Promise[how] as Combine).call(Promise, promises);
   result.catch(() => {});
   const steps = promises.flatMap((promise) => asSteps.get(promise as object) ?? []);
-  const call = steps[0]?.call;
-  if (call === undefined || steps.length < promises.length || steps.some((step) => step.call !== call))
-    return result;
-  asSteps.set(result, {
-    call,
-    id: call.combine(
-      how,
-      steps.map((step) => step.id),
-    ),
-  });
+  const [first] = steps;
+  if (first === undefined) return result;
+  const { call, part } = first;
+  if (steps.length < promises.length || steps.some((step) => step.call !== call)) return result;
+  const ids = steps.map((step) => step.id);
+  asSteps.set(result, { call, part, id: call.combine(how, ids, part) });
   return result;
 }

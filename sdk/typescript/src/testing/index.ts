@@ -5,4 +5,4 @@ export { marks } from './marks.js';
 export type { FromOutside, Timing } from './outside.js';
 export { hang } from './process.js';
 export { testRun } from './run.js';
-export type { FakeStep, FakeWorkflow, TestOptions, TestRun, TestStep, TestWait } from './run.js';
+export type { FakeStep, FakeWorkflow, TestLine, TestOptions, TestRun, TestStep, TestWait } from './run.js';

@@ -2,7 +2,7 @@ import { encode } from '../core/value.js';
 import { type Duration, milliseconds } from '../duration.js';
 import type { NewEvent, StoredEvent } from '../event.js';
 import type { ReplayOptions, RunError, RunStatus } from '../run.js';
-import type { TestRun, TestStep, TestWait } from './run.js';
+import type { TestLine, TestRun, TestStep, TestWait } from './run.js';
 import { playToEnd, type Stage, stuck } from './stage.js';
 import type { RunState } from './state.js';
 
@@ -36,6 +36,17 @@ export class LiveRun<Output = unknown> implements TestRun<Output> {
 
   get now(): Date {
     return new Date(this.stage.world.now);
+  }
+
+  get logs(): readonly TestLine[] {
+    return Array.from(this.state.lines.values(), ({ at, level, message, fields, step, attempt }) => ({
+      at: new Date(at),
+      level,
+      message,
+      ...(fields !== undefined && { fields: fields.decode() }),
+      step: step?.name ?? null,
+      attempt,
+    }));
   }
 
   get steps(): readonly TestStep[] {

@@ -1,8 +1,11 @@
 import type { NewEvent } from '../event.js';
 import type { World } from './world.js';
 
-/** What comes from outside while a run goes on: an event, or a post to a callback, by the name of its step. */
-export type FromOutside = NewEvent | { callback: string; payload?: unknown };
+/**
+ * What comes from outside while a run goes on: an event, a post to a callback, by the name of its step, or the run's cancellation,
+ * which comes as soon as it waits for anything.
+ */
+export type FromOutside = NewEvent | { callback: string; payload?: unknown } | { cancel: true };
 
 /**
  * When events come. `in time`: as soon as the run waits for them. `early`: as soon as the run exists, before it waits. `late`: when
@@ -25,7 +28,7 @@ export class Outside {
   /** The run has been started. An event stays in the list for waits that look back no further than to their own start. */
   begin(): void {
     if (this.timing !== 'early') return;
-    for (const each of this.left) if ('event' in each) this.world.emit(each);
+    for (const each of this.left) if (!('callback' in each)) this.bring(each);
   }
 
   /** A step has made a callback. */
@@ -48,12 +51,24 @@ export class Outside {
 
   private bring(each: FromOutside): void {
     if ('event' in each) return void this.world.emit(each);
+    if ('cancel' in each) return this.cancel();
     const run = this.world.runs.find(({ callbacks }) => callbacks.some(({ name }) => name === each.callback));
     if (run !== undefined) this.world.post(run, each.callback, each.payload);
   }
 
+  /** Cancels a run that nobody has invoked: one that waits, if any does. */
+  private cancel(): void {
+    const runs = this.world.runs.filter(({ hasEnded, parent }) => !hasEnded && parent === undefined);
+    const run = runs.find(({ status }) => status === 'waiting') ?? runs[0];
+    if (run !== undefined) this.world.cancel(run);
+  }
+
   private isAwaited(each: FromOutside): boolean {
     const { runs } = this.world;
+    if ('cancel' in each)
+      return runs.some(({ status, parent, closing }) => {
+        return status === 'waiting' && parent === undefined && closing === undefined;
+      });
     if ('callback' in each) {
       return runs.some(
         ({ hasEnded, waits }) =>

@@ -45,4 +45,5 @@ const whats: Record<Item['op'], string> = {
   wait: 'the wait',
   claim: 'the claim',
   callback: 'the callback',
+  undo: 'the undo',
 };

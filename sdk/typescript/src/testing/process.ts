@@ -199,7 +199,10 @@ export class Process {
   private hooks(): Hooks {
     return {
       names: (definition) => this.world.names(definition),
-      key: ({ name, number }) => keyOf(this.run.root, name, number),
+      wrote: (line) => {
+        if (!this.isCut) this.run.wrote(this.number, line);
+      },
+      key: ({ name, number }) => keyOf(this.run.root, this.run.restarts, name, number),
       body: (step, isCheck, fn) => this.bodyOf(step, isCheck, fn),
     };
   }

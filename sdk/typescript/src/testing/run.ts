@@ -18,7 +18,7 @@ export type FakeWorkflow = Workflow | ((payload: any) => unknown);
 export interface TestOptions {
   /** Functions in place of those of `step.run`, by the step's name. A function alone stands in for the step's own, not its `check`. */
   steps?: Record<string, FakeStep | { run?: FakeStep; check?: FakeStep }>;
-  /** What comes from outside, in this order: each event, or post to a callback, as soon as the run waits for it. */
+  /** What comes from outside, in this order: each event, post to a callback or cancellation, as soon as the run waits for it. */
   events?: readonly FromOutside[];
   /**
    * What runs under a name. Without it the workflow objects that the code names are played too; what it names by a reference
@@ -35,7 +35,7 @@ export interface TestOptions {
   filters?: Record<string, (event: StoredEvent) => boolean>;
   /** When the run is created; now, without it. */
   now?: Date | string;
-  /** Where messages go; without it nowhere. */
+  /** Where messages go; without it nowhere but `run.logs`. */
   logger?: Log;
 }
 
@@ -44,13 +44,25 @@ export interface TestStep {
   readonly name: string;
   /** Which of the steps of that name, counted from 1. */
   readonly number: number;
-  readonly kind: 'run' | 'sleep' | 'event' | 'invoke' | 'claim' | 'callback';
+  readonly kind: 'run' | 'sleep' | 'event' | 'invoke' | 'claim' | 'callback' | 'undo';
   /** `retrying`: it threw and is tried again. `waiting`: what it waits for has not come. */
   readonly status: 'completed' | 'failed' | 'retrying' | 'waiting';
   readonly output: unknown;
   readonly error: RunError | null;
   /** How often its function was tried; a try that was cut off does not count. */
   readonly attempts: number;
+}
+
+/** A line of a run's log. */
+export interface TestLine {
+  readonly at: Date;
+  readonly level: 'debug' | 'info' | 'warn' | 'error';
+  readonly message: string;
+  /** As they come back after JSON; `{ dropped }` says why where they could not be kept. */
+  readonly fields?: unknown;
+  /** The step whose function wrote it; null for code outside steps. */
+  readonly step: string | null;
+  readonly attempt: number;
 }
 
 /** What a run waits for. */
@@ -82,7 +94,12 @@ export interface TestRun<Output = unknown> {
   readonly calls: number;
   /** The virtual time. */
   readonly now: Date;
-  /** The saved steps in the order of the history, then those that are retried or waited for. */
+  /** The lines of the run's log, each once, in the order in which they were written. */
+  readonly logs: readonly TestLine[];
+  /**
+   * The saved steps in the order of the history, then those that are retried or waited for. A run that began again has those since
+   * then. What was undone is there too, after the step of kind `undo` that said it, under the same name.
+   */
   readonly steps: readonly TestStep[];
   /** What the run waits for; nothing once it has ended. */
   readonly waitingFor: readonly TestWait[];

@@ -67,6 +67,8 @@ export class Saves {
       }
       case 'callback':
         return this.callback(process, item);
+      case 'undo':
+        return this.saved(process, item, { status: 'completed' });
     }
   }
 

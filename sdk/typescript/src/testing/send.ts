@@ -175,7 +175,7 @@ export class Sends {
     this.places.set(process, places);
     const place = (places.get(`${kind} ${name}`) ?? 0) + 1;
     places.set(`${kind} ${name}`, place);
-    const key = JSON.stringify([process.run.id, kind, name, place]);
+    const key = JSON.stringify([process.run.id, process.run.restarts, kind, name, place]);
     const what = kind === 'run' ? `a run of '${name}' was started` : `the event '${name}' was emitted`;
     const there = this.outside.get(key) ?? { what, workflow: process.run.workflow, times: 0 };
     there.times += 1;
@@ -192,7 +192,7 @@ export interface ReplayBody {
 }
 
 function derivedKey({ run }: Process, kind: string, name: string, { step, place }: Send): string {
-  return JSON.stringify([run.id, step.name, step.number, kind, name, place]);
+  return JSON.stringify([run.id, run.restarts, step.name, step.number, kind, name, place]);
 }
 
 function again(body: object, differs: boolean): object {

@@ -1,4 +1,13 @@
-import type { Entry, OpenWait, Retrying, RunMessage, StepName, WaitTree } from '../core/message.js';
+import type {
+  ClosingEnd,
+  Entry,
+  LogLine,
+  OpenWait,
+  Retrying,
+  RunMessage,
+  StepName,
+  WaitTree,
+} from '../core/message.js';
 import { Named } from '../core/step.js';
 import type { RunStatus } from '../run.js';
 import type { Definition } from '../shell/definition.js';
@@ -59,7 +68,7 @@ export class RunState {
   readonly part: Part | undefined;
   readonly workflow: string;
   readonly app: string;
-  readonly payload: Value;
+  payload: Value;
   readonly event: RunMessage['event'];
   readonly key: string | null;
   readonly replayOf: string | null;
@@ -78,10 +87,10 @@ export class RunState {
   cuts = 0;
   calls = 0;
   readonly entries: SavedEntry[] = [];
-  readonly retrying: Named<Retry & StepName> = new Named();
+  retrying: Named<Retry & StepName> = new Named();
   readonly retries: Set<Retry & StepName> = new Set();
   readonly waits: Waiting[] = [];
-  readonly starts: Named<Process> = new Named();
+  starts: Named<Process> = new Named();
   readonly used: Set<number> = new Set();
   readonly callbacks: CallbackState[] = [];
   /** The call that is current. */
@@ -95,6 +104,12 @@ export class RunState {
   timeoutAt: number | undefined;
   ending: { reason: 'cancelled' | 'timedOut' } | undefined;
   endingAt: number | undefined;
+  /** It closes: its undos and its handler are called. */
+  closing: ClosingEnd | undefined;
+  /** How often it began again. */
+  restarts = 0;
+  /** The lines of its log, each once, by what tells them apart. */
+  readonly lines: Map<string, LogLine> = new Map();
   parent: { run: RunState; wait: Waiting } | undefined;
   readonly onEnd: (() => void)[] = [];
 
@@ -165,6 +180,29 @@ export class RunState {
     this.retries.add(retry);
   }
 
+  forgetRetries(): void {
+    this.retries.clear();
+    this.retrying = new Named();
+  }
+
+  /** The history becomes a closed chapter. Which events the run has used stays. */
+  restart(payload: Value): void {
+    this.restarts += 1;
+    this.payload = payload;
+    this.entries.length = 0;
+    this.callbacks.length = 0;
+    this.starts = new Named();
+    this.attempt = 1;
+    this.cuts = 0;
+  }
+
+  /** Keeps a line of the log, which a call may write again (protocol, section 6). */
+  wrote(call: number, line: LogLine): void {
+    const place = line.step === undefined ? line.entry : [call, line.step.name, line.step.number];
+    const key = JSON.stringify([this.restarts, place, line.attempt, line.line]);
+    if (!this.lines.has(key)) this.lines.set(key, line);
+  }
+
   /** Entries after a number that a process did not save itself. */
   after(seen: number, own?: Process): Entry[] {
     return this.entries
@@ -182,7 +220,7 @@ export class RunState {
       key,
       replayOf,
       root,
-      restart: 0,
+      restart: this.restarts,
       attempt,
       createdAt: instantOf(createdAt),
     };

@@ -3,15 +3,15 @@ import { encodeError } from '../core/thrown.js';
 import { encode } from '../core/value.js';
 import type { NewEvent, StoredEvent } from '../event.js';
 import type { Log } from '../log.js';
-import type { RunStatus } from '../run.js';
 import type { Definition } from '../shell/definition.js';
 import { randomHex } from '../shell/process.js';
 import { typeId } from '../shell/key.js';
 import { Claims } from './claim.js';
+import { Endings } from './ending.js';
 import { compile, type FilterError, isMatch } from './filter.js';
 import type { Point } from './point.js';
 import { Process, type Reply, type Surroundings } from './process.js';
-import { pauseMs, Saves } from './save.js';
+import { Saves } from './save.js';
 import { Sends } from './send.js';
 import {
   copyOf,
@@ -27,7 +27,6 @@ import { type Due, Timers } from './timers.js';
 
 /** Calls that one world may take: a run that needs more goes round in circles. */
 const CALLS_MAX = 5_000;
-const ENDING_MS = 30_000;
 const LIMITS = { steps: 10_000, resultBytes: 4 * 1024 * 1024 };
 
 export interface WorldOptions {
@@ -59,6 +58,7 @@ export class World implements Surroundings {
   private readonly options: WorldOptions;
   private readonly timers = new Timers();
   private readonly saves: Saves;
+  private readonly endings = new Endings(this);
   private readonly known = new Map<string, Definition>();
   private readonly queue: RunState[] = [];
   private readonly open = new Set<Process>();
@@ -156,7 +156,8 @@ export class World implements Surroundings {
     return this.runs.find((run) => run.id === id);
   }
 
-  private enqueue(run: RunState): void {
+  /** The run is called as soon as it can be. */
+  enqueue(run: RunState): void {
     run.dueAt = undefined;
     run.isBackingOff = false;
     if (run.part === undefined || run.hasEnded || this.queue.includes(run)) return;
@@ -166,52 +167,21 @@ export class World implements Surroundings {
   }
 
   cancel(run: RunState, reason: 'cancelled' | 'timedOut' = 'cancelled'): void {
-    if (run.hasEnded || run.ending !== undefined) return;
-    run.ending = { reason };
-    if (run.process === undefined) return this.conclude(run);
-    run.endingAt = this.now + ENDING_MS;
-    this.tell(run, 'ending');
+    this.endings.cancel(run, reason);
   }
 
   /** Another run owns the key that the run needs (K4). */
   skip(run: RunState, owner: string): void {
     run.owner = owner;
-    this.finish(run, 'skipped', {});
+    this.endings.finish(run, 'skipped', {});
   }
 
-  /** An ending run gets its final status (Z1). */
-  private conclude(run: RunState): void {
-    if (run.ending?.reason === 'cancelled') return this.finish(run, 'cancelled', {});
-    const error = { name: 'TimeoutError', message: 'the run did not end within its timeout' };
-    this.finish(run, 'failed', { error });
-  }
-
-  private finish(
-    run: RunState,
-    status: RunStatus,
-    { output, error = null }: { output?: unknown; error?: unknown },
-  ): void {
-    if (run.hasEnded) return;
-    Object.assign(run, { status, output, error, endedAt: this.now, dueAt: undefined, trees: [] });
+  /** A run has its final status. */
+  ended(run: RunState): void {
     const at = this.queue.indexOf(run);
     if (at !== -1) this.queue.splice(at, 1);
     this.tell(run, 'ended');
     run.process = undefined;
-    if (run.parent !== undefined) this.childEnded(run, run.parent.run, run.parent.wait);
-    for (const then of run.onEnd.splice(0)) then();
-  }
-
-  private childEnded(child: RunState, parent: RunState, { item }: Waiting): void {
-    const ways: Partial<Record<RunStatus, object>> = {
-      completed: { status: 'completed', ...(child.output !== undefined && { output: child.output }) },
-      cancelled: failure('RunCancelledError', `the child run ${child.id} was cancelled`),
-      skipped: {
-        ...failure('RunSkippedError', `the run was skipped: run ${child.owner} owns its key`, {
-          owner: child.owner,
-        }),
-      },
-    };
-    this.come(parent, item, ways[child.status] ?? { status: 'failed', error: child.error });
   }
 
   // Playing.
@@ -252,9 +222,9 @@ export class World implements Surroundings {
         await fake(run.payload.value as never),
         `the output of the fake of '${run.workflow}'`,
       );
-      this.finish(run, 'completed', output === undefined ? {} : { output: output.decode() });
+      this.endings.finish(run, 'completed', output === undefined ? {} : { output: output.decode() });
     } catch (error) {
-      this.finish(run, 'failed', { error: encodeError(error).decode() });
+      this.endings.finish(run, 'failed', { error: encodeError(error).decode() });
     }
   }
 
@@ -273,6 +243,7 @@ export class World implements Surroundings {
       },
       steps: { entries: run.after(0), next: null, retrying: run.retryingAt(this.now), waiting: run.waiting },
       limits: LIMITS,
+      ...(run.closing !== undefined && { ending: run.closing }),
     };
   }
 
@@ -284,20 +255,22 @@ export class World implements Surroundings {
     this.open.delete(process);
     if (run.process !== process) return;
     run.process = undefined;
-    if (!process.isCut) return this.ended(run, process.end as EndMessage);
+    if (!process.isCut) return this.callEnded(run, process.end as EndMessage);
     run.cuts += 1;
-    if (run.ending !== undefined) this.conclude(run);
+    if (run.ending !== undefined) this.endings.conclude(run);
     else this.enqueue(run);
   }
 
-  private ended(run: RunState, end: EndMessage): void {
+  private callEnded(run: RunState, end: EndMessage): void {
     if (run.hasEnded || end.type === 'over') return;
-    if (run.ending !== undefined) return this.conclude(run);
+    if (run.ending !== undefined) return this.endings.conclude(run);
     switch (end.type) {
       case 'completed':
-        return this.finish(run, 'completed', { output: end.output });
+        return this.endings.completed(run, end);
       case 'failed':
-        return this.failed(run, end);
+        return this.endings.failed(run, end);
+      case 'restarted':
+        return this.endings.restart(run, end);
       case 'yielded':
         return this.enqueue(run);
       case 'suspended':
@@ -308,21 +281,13 @@ export class World implements Surroundings {
     }
   }
 
-  private failed(run: RunState, { error, retriable, retries = 0, retryAfterMs }: EndMessage): void {
-    if (retriable !== true || run.attempt > retries) return this.finish(run, 'failed', { error });
-    run.dueAt = this.now + (retryAfterMs ?? pauseMs(run.attempt));
-    run.isBackingOff = true;
-    run.attempt += 1;
-    run.status = 'waiting';
-  }
-
   /** Calls a waiting run where what it waits for has come. */
   private look(run: RunState): void {
     if (run.status === 'waiting' && run.process === undefined && run.isAwake) this.enqueue(run);
   }
 
   /** Tells the call that is current of news (H2), as an answer to its poll would. */
-  private tell(run: RunState, status: 'entries' | 'ending' | 'ended'): void {
+  tell(run: RunState, status: 'entries' | 'ending' | 'ended'): void {
     const { process } = run;
     const call = process?.call;
     if (process === undefined || call === undefined || process.isCut) return;
@@ -336,7 +301,7 @@ export class World implements Surroundings {
   // The history.
 
   /** A wait has come to its end. */
-  private come(run: RunState, { kind, name, number }: WaitJson, result: object): void {
+  come(run: RunState, { kind, name, number }: WaitJson, result: object): void {
     if (run.hasEnded || run.entryOf({ name, number }) !== undefined) return;
     run.append({ kind, name, number, status: 'completed', ...result, by: undefined });
     this.tell(run, 'entries');
@@ -520,9 +485,9 @@ export class World implements Surroundings {
             fire: () => this.timedOut(run, wait),
           };
       }
-      if (run.timeoutAt !== undefined && run.ending === undefined)
+      if (run.timeoutAt !== undefined && run.ending === undefined && run.closing === undefined)
         yield { at: run.timeoutAt, isTimeout: true, fire: () => this.cancel(run, 'timedOut') };
-      if (run.endingAt !== undefined) yield { at: run.endingAt, fire: () => this.conclude(run) };
+      if (run.endingAt !== undefined) yield { at: run.endingAt, fire: () => this.endings.conclude(run) };
     }
     yield* this.timers.dues();
   }

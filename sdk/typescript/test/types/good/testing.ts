@@ -1,5 +1,5 @@
 import { nelkap, type Workflow } from 'nelkap';
-import { CrashError, crashEverywhere, hang, marks, testRun, type CrashReport, type Marks, type Scenario, type TestRun, type TestStep } from 'nelkap/testing';
+import { CrashError, crashEverywhere, hang, marks, testRun, type CrashReport, type Marks, type Scenario, type TestLine, type TestRun, type TestStep } from 'nelkap/testing';
 import { z } from 'zod';
 import { same } from '../same.js';
 
@@ -31,3 +31,4 @@ same<typeof report, CrashReport>(true);
 await crashEverywhere(bare); const error: Scenario = new CrashError('x', { name: 'n', story: 's' }).scenario; void error;
 const typed: Workflow<string, number> = nelkap.workflow('t', async (x: string) => x.length); same<(typeof typedRun)['output'], number | undefined>(true);
 const typedRun = await testRun(typed, 'x');
+await testRun(bare, undefined, { events: [{ cancel: true }] }); const line: TestLine | undefined = typedRun.logs[0]; void line; const undo = typedRun.steps.some(({ kind }) => kind === 'undo'); void undo;

@@ -1,4 +1,4 @@
-import { Nelkap, nelkap, type Callback, type InputOf, type OutputOf, type Tick, type WebhookRequest, type Workflow } from 'nelkap';
+import { Nelkap, nelkap, type Callback, type Failure, type InputOf, type OutputOf, type Run, type SavedStep, type Schedule, type SchedulePage, type Tick, type WebhookRequest, type Workflow } from 'nelkap';
 import { z } from 'zod';
 import * as v from 'valibot';
 import { type } from 'arktype';
@@ -81,3 +81,18 @@ const t11 = nelkap.workflow({ name: 't11', payload: z.object({ at: z.coerce.date
 interface Node { name: string; kids: Node[] } const zNode: z.ZodType<Node> = z.lazy(() => z.object({ name: z.string(), kids: z.array(zNode) }));
 const t12 = nelkap.workflow({ name: 't12', payload: zNode }, async (x) => x.kids.length); void t12;
 const started = await nelkap.step.run('new', { was: 'old' }, ({ nelkap }) => nelkap.run(w1, 'x')); const rid: string = started.id; const rres = await nelkap.result(started, w1); same<typeof rres, { orderId: string; at: string }>(true); void rid;
+
+// endings
+const e1 = nelkap.workflow({ name: 'e1', payload: zOrder, onFailure: async ({ payload, error, run, steps }, { step, log }) => { same<typeof payload, { id: string; total: number; note: string; at: Date }>(true); same<typeof error, Error>(true); same<typeof run, Run>(true); same<typeof steps, readonly SavedStep[]>(true); log.error(error.message); await step.run('tell', () => payload.id); }, onCancel: ({ payload, steps }) => [payload.id, steps.length] }, async (order) => order.total); same<OutputOf<typeof e1>, number>(true);
+const e2 = nelkap.workflow({ name: 'e2', onFailure: ({ payload }) => payload.key }, async ({ key }: { key: string }) => key); same<InputOf<typeof e2>, { key: string }>(true);
+const e3 = nelkap.workflow({ name: 'e3', onFailure: (failure: Failure<{ key: string }>) => failure.payload.key }, async ({ key }: { key: string }) => key); same<InputOf<typeof e3>, { key: string }>(true);
+const e4 = nelkap.workflow('e4', async (page: number, { step }) => { await step.undo('x', ({ idempotencyKey, signal, attempt }) => [idempotencyKey, signal, attempt]); await step.undo('y', async () => {}); if (page < 3) await step.restart(page + 1); return page; }); same<OutputOf<typeof e4>, number>(true);
+const never = nelkap.workflow('never', () => nelkap.step.restart({ page: 1 })); same<OutputOf<typeof never>, never>(true);
+
+// schedules
+const report = nelkap.workflow('report', async ({ time, payload }: Tick<{ id: string }>) => [time, payload?.id]);
+const s = await nelkap.schedules.put('report of c_1', { workflow: report, schedule: '@daily', timezone: 'Europe/Berlin', catchUp: 'last', payload: { id: 'c_1' }, paused: true }); same<typeof s, Schedule>(true);
+await nelkap.schedules.put('t1', { workflow: t1, schedule: '@daily', payload: 5 }); await nelkap.schedules.put('ref', { workflow: nelkap.ref('x'), schedule: '@daily', payload: { any: 1 } });
+await nelkap.schedules.put('t3g', { workflow: t3g, schedule: '@daily' }); await nelkap.schedules.put('w1', { workflow: w1, schedule: '@daily' });
+const page = await nelkap.schedules.list({ limit: 5, cursor: 'x' }); same<typeof page, SchedulePage>(true); const nextAt: string | null | undefined = page.data[0]?.nextAt; void nextAt;
+const gone: void = await nelkap.schedules.delete('x'); void gone; (await nelkap.schedules.pause('x')).paused; (await nelkap.schedules.resume('x')).paused; (await nelkap.schedules.get('x')).payload; void [e1, e2, e3, e4, never];

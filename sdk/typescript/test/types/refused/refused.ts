@@ -1,4 +1,4 @@
-import { nelkap } from 'nelkap';
+import { nelkap, type Tick } from 'nelkap';
 import { crashEverywhere, marks, testRun } from 'nelkap/testing';
 import { z } from 'zod';
 
@@ -66,9 +66,19 @@ nelkap.workflow({ name: 'v', on: { schedule: '* * * * *' } }, async (x: string) 
 nelkap.workflow({ name: 'w', on: { schedule: '@daily', catchUp: 'some' } }, async () => 1); // refused: some
 nelkap.workflow({ name: 'x', cancelOn: { schedule: '@daily' } }, async () => 1); // refused: schedule
 
-// What is not there yet is not in the types either.
-nelkap.workflow({ name: 'y', onFailure: () => 1 }, async () => 1); // refused: onFailure
-step.undo('ad', () => 1); // refused: undo
+nelkap.workflow({ name: 'y', onFailure: 1 }, async () => 1); // refused: number
+nelkap.workflow({ name: 'z', onCancel: ({ error }) => error }, async () => 1); // refused: error
+nelkap.workflow({ name: 'aa', payload: z.object({ id: z.string() }), onFailure: ({ payload }) => payload.total }, async () => 1); // refused: total
+step.undo('ad'); // refused: Expected
+step.undo('ae', 1); // refused: number
+step.undo('af', { retries: 1 }, () => 1); // refused: Expected
+step.restart(); // refused: Expected
+step.restart(1).then((x: string) => x.length).length; // refused: length
+nelkap.schedules.put('ag', { schedule: '@daily' }); // refused: workflow
+nelkap.schedules.put('ah', { workflow: nelkap.workflow('w', async () => 1), schedule: 5 }); // refused: number
+nelkap.schedules.put('ai', { workflow: nelkap.workflow('w', async (tick: Tick<{ id: string }>) => tick.payload?.id), schedule: '@daily', payload: { id: 5 } }); // refused: number
+nelkap.schedules.put('aj', { workflow: nelkap.workflow('w', async () => 1), schedule: '@daily', cron: 'x' }); // refused: cron
+nelkap.schedules.list({ limit: '5' }); // refused: string
 
 testRun(nelkap.workflow('w', async (x: string) => x)); // refused: Expected
 testRun(nelkap.workflow('w', async (x: string) => x), 5); // refused: number
@@ -78,3 +88,5 @@ testRun(nelkap.workflow('w', async () => 1)).then((run) => run.skip('3 dayz')); 
 crashEverywhere(nelkap.workflow('w', async () => 1), undefined, { check: (run) => run.output.length }); // refused: length
 crashEverywhere(nelkap.workflow('w', async () => 1), undefined, { timings: ['never'] }); // refused: never
 marks().leave(5); // refused: number
+testRun(nelkap.workflow('w', async () => 1), undefined, { events: [{ cancel: false }] }); // refused: false
+testRun(nelkap.workflow('w', async () => 1)).then((run) => run.logs[0]?.text); // refused: text

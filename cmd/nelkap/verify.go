@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nelkap/nelkap/internal/apitype"
+	"github.com/nelkap/nelkap/internal/client"
+)
+
+func (a *app) verifyCommand() *cobra.Command {
+	var address string
+	command := &cobra.Command{
+		Use: "verify", Short: "Play live runs against new code, and say which would diverge", Args: args(0, 0, "no arguments"),
+		Long: "Has the app at an address play the history of each of its runs that has not ended: saved steps answer, nothing runs and nothing is\n" +
+			"written. Exits with 5 if a run would diverge. Start the new code beside the old, under another port or address, and verify it before it\ntakes over.",
+		Example: "  nelkap verify --app http://127.0.0.1:3001/api/nelkap",
+	}
+	command.RunE = a.asks(func(command *cobra.Command, c *client.Client, _ []string) error {
+		if address == "" {
+			return usageError(command, "--app is missing: give the address at which the new code answers")
+		}
+		all, err := verifyAll(command, c, address)
+		if err != nil {
+			return err
+		}
+		return a.showVerified(all)
+	})
+	command.Flags().StringVar(&address, "app", "", "where the new code answers, such as http://127.0.0.1:3001/api/nelkap")
+	return command
+}
+
+// verifyAll reads all pages.
+func verifyAll(command *cobra.Command, c *client.Client, address string) (apitype.Verification, error) {
+	all, err := c.Verify(command.Context(), address, client.Page{Limit: 100})
+	for page := all; err == nil && page.NextCursor != nil; {
+		page, err = c.Verify(command.Context(), address, client.Page{Limit: 100, Cursor: *page.NextCursor})
+		all.Data = append(all.Data, page.Data...)
+	}
+	all.NextCursor = nil
+	return all, err
+}
+
+func (a *app) showVerified(all apitype.Verification) error {
+	diverge, skipped := 0, 0
+	for _, v := range all.Data {
+		if v.Diverges {
+			diverge++
+		}
+		if v.Skipped != nil {
+			skipped++
+		}
+	}
+	if a.json {
+		if err := a.printJSON(all, true); err != nil {
+			return err
+		}
+	} else {
+		for _, v := range all.Data {
+			for _, problem := range v.Problems {
+				fmt.Fprintf(a.out, "%s  %s  %s\n", v.RunID, line(v.Workflow), line(problem))
+			}
+			if v.Skipped != nil {
+				fmt.Fprintf(a.out, "%s  %s  not played: %s\n", v.RunID, line(v.Workflow), line(*v.Skipped))
+			}
+		}
+		fmt.Fprintf(a.out, "%s: %d live runs, %d would diverge, %d not played\n", line(all.App), len(all.Data), diverge, skipped)
+	}
+	if diverge > 0 {
+		return &codeError{exitRunFailed, fmt.Errorf("%d of %d live runs would diverge", diverge, len(all.Data))}
+	}
+	return nil
+}
