@@ -140,7 +140,7 @@ ifneq ($(wildcard e2e/go.mod),)
 test-e2e: build $(addsuffix /$(INSTALLED),$(TYPESCRIPT) $(wildcard examples)) ## the built binary and real apps, killed at random moments; the examples
 	$(call stage,end to end)
 	@cd sdk/typescript && npm run --silent build
-	@cd e2e && $(GO_TEST) ./...
+	@cd e2e && $(GO_TEST) -count=1 ./...
 
 KILLS ?= 1000
 chaos: build $(addsuffix /$(INSTALLED),$(TYPESCRIPT)) ## the long form of the kill tests: make chaos KILLS=10000 SEED=1

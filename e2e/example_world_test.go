@@ -21,7 +21,7 @@ const examplesDir = "../examples"
 
 // ideas are the examples, in the order of examples/README.md.
 var ideas = []string{
-	"reminder", "approval", "wait-for-payment", "fan-out", "race", "nightly-report", "one-per-customer", "careful-charge",
+	"reminder", "approval", "wait-for-payment", "fan-out", "race", "nightly-report", "one-per-customer", "careful-charge", "trip", "follow-feed",
 }
 
 // builtExamples brings the examples together in a folder, as TestMain does with the rest, when the first of them is played.

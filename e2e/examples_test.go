@@ -223,6 +223,73 @@ func TestExampleCarefulCharge(t *testing.T) {
 	})
 }
 
+func TestExampleTrip(t *testing.T) {
+	inEach(t, func(t *testing.T, language string) {
+		x := play(t, language, "trip", "--seconds", "0")
+		trip := func(id string, price int) string {
+			return x.run("book trip", map[string]any{"id": id, "customer": id + "@example.com", "price": price})
+		}
+		x.ends(trip("t_1", 300), "booked")
+
+		x.app.kill()
+		x.start("--seconds", "3600") // no answer comes before the kill
+		dear := trip("t_2", 9000)
+		for _, done := range []string{"booking the flight of t_2", "booking the hotel of t_2"} {
+			x.awaits(done)
+			x.app.kill()
+			x.start("--seconds", "1")
+		}
+		x.awaits("giving back the hotel of t_2")
+		x.app.kill()
+		x.start("--seconds", "0")
+		run := x.end(dear, 2*within)
+		if run.Status != "failed" || run.Error == nil || run.Error.Message != "the card is declined" {
+			t.Errorf("the dear trip ended as %s", asJSON(t, run))
+		}
+
+		x.app.kill()
+		x.start("--seconds", "1")
+		cancelled := trip("t_3", 300)
+		x.awaits("booking the flight of t_3")
+		if _, err := x.api.Cancel(t.Context(), cancelled, false); err != nil {
+			t.Fatal(err)
+		}
+		if run := x.end(cancelled, 2*within); run.Status != "cancelled" {
+			t.Errorf("the cancelled trip ended as %s", run.Status)
+		}
+		x.prints(map[string]int{
+			"giving back the hotel of t_1": 0, "giving back the hotel of t_2": 2, "giving back the flight of t_2": 1,
+			"giving back the flight of t_3": 1, "booking the hotel of t_3": 0, "giving back the hotel of t_3": 0,
+			"email to t_2@example.com: no trip, the card is declined": 1, "email to": 1,
+		})
+	})
+}
+
+func TestExampleFollowFeed(t *testing.T) {
+	inEach(t, func(t *testing.T, language string) {
+		flags := []string{"--pause", "500ms", "--pages", "4"}
+		x := play(t, language, "follow-feed", flags...)
+		id := x.run("follow feed", map[string]int{"page": 1, "read": 0})
+		x.awaits("reading page 3")
+		x.app.kill()
+		x.start(flags...)
+		x.ends(id, map[string]int{"read": 12})
+		x.prints(map[string]int{"reading page 2": 1, "reading page 4": 1, "item 2b is handled": 1, "item 4c is handled": 1})
+		if run := x.get(id); run.Restart != 3 {
+			t.Errorf("it began again %d times", run.Restart)
+		}
+		logs, err := x.api.Logs(t.Context(), id, client.Page{Limit: 100})
+		if err != nil || len(logs.Data) != 4 {
+			t.Fatalf("the log has %s, %v", asJSON(t, logs.Data), err)
+		}
+		for i, l := range logs.Data {
+			if l.Message != "a page is done" || l.Restart != i || decode[struct{ Page int }](t, l.Fields).Page != i+1 {
+				t.Errorf("line %d is %s", i, asJSON(t, l))
+			}
+		}
+	})
+}
+
 var (
 	goStart  = regexp.MustCompile(`go run ./\S+([^#\n]*)`)
 	commands = regexp.MustCompile(`(?m)^../bin/nelkap ((?:emit|run|runs|schedules) .*)$`)
