@@ -17,6 +17,8 @@ import (
 func main() {
 	binary := flag.String("nelkap", "../bin/nelkap", "the server's binary")
 	seconds := flag.Int("seconds", 5, "how long each figure is measured, in seconds")
+	asleep := flag.Int("sleepers", 100_000, "how many runs sleep at once; 0: none are measured")
+	only := flag.Bool("only-sleepers", false, "measure nothing else")
 	flag.Parse()
 	var err error
 	switch flag.Arg(0) {
@@ -25,7 +27,7 @@ func main() {
 	case "echo":
 		err = serveEcho(flag.Arg(1))
 	default:
-		err = measure(*binary, time.Duration(*seconds)*time.Second)
+		err = measure(*binary, time.Duration(*seconds)*time.Second, *asleep, *only)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)

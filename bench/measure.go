@@ -64,7 +64,7 @@ func hammer(flight int, d time.Duration, work func() error) figure {
 	return f
 }
 
-func measure(binary string, d time.Duration) (err error) {
+func measure(binary string, d time.Duration, asleep int, only bool) (err error) {
 	if binary, err = filepath.Abs(binary); err != nil {
 		return err
 	}
@@ -73,6 +73,22 @@ func measure(binary string, d time.Duration) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if !only {
+		if err := measureSteps(binary, dir, d); err != nil {
+			return err
+		}
+	}
+	if asleep == 0 {
+		return nil
+	}
+	s, err := measureSleepers(binary, filepath.Join(dir, "sleepers"), asleep)
+	if err == nil {
+		s.report()
+	}
+	return err
+}
+
+func measureSteps(binary, dir string, d time.Duration) error {
 	sync, err := measureSync(dir, d/5)
 	if err != nil {
 		return err

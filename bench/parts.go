@@ -24,7 +24,7 @@ const (
 	resultBytes = 100
 )
 
-// serveApp is the app: one workflow of ten steps, one after the other, that do nothing and return 100 bytes.
+// serveApp is the app: a workflow of ten steps, one after the other, that do nothing and return 100 bytes, and one that sleeps.
 func serveApp(address string) error {
 	app := nelkap.New(nelkap.Options{App: "bench"})
 	result := strings.Repeat("x", resultBytes-2) // and two quotes
@@ -36,7 +36,12 @@ func serveApp(address string) error {
 		}
 		return nil
 	}))
-	return serve(address, app)
+	late := &lateness{}
+	late.declare(app)
+	mux := http.NewServeMux()
+	mux.Handle("/", app)
+	mux.Handle("GET /late", late)
+	return serve(address, mux)
 }
 
 // serveEcho is the yardstick: it decodes a JSON body and writes it back.
