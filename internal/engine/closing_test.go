@@ -355,12 +355,18 @@ func TestARestartBeginsAgainInItsPlace(t *testing.T) {
 		synctest.Wait()
 		want(t, "the run", n.run(t, id).Status, workflow.Failed) // the chapter's undo is forgotten
 
-		for from, payload := range map[string]string{"": `null`, "child": `{"page":2}`} {
-			if _, err := n.Replay(context.Background(), engine.ReplayRequest{Env: engine.DefaultEnv, RunID: id, From: from}); err != nil {
+		for _, r := range []struct {
+			from, payload string
+			keep          bool
+			restart       int // that its steps' idempotency keys are made from (S8)
+		}{{"", `null`, false, 0}, {"", `null`, true, 0}, {"child", `{"page":2}`, true, 1}, {"child", `{"page":2}`, false, 0}} {
+			if _, err := n.Replay(context.Background(), engine.ReplayRequest{Env: engine.DefaultEnv, RunID: id, From: r.from, KeepKeys: &r.keep}); err != nil {
 				t.Fatal(err)
 			}
 			replay := a.next(t, time.Second)
-			want(t, "the replay's payload", string(replay.Run.Payload), payload)
+			want(t, "the replay's payload", string(replay.Run.Payload), r.payload)
+			want(t, "the restart in its keys", replay.Run.Restart, r.restart)
+			want(t, "whose keys it has", replay.Run.Root == id, r.keep)
 			replay.nonce = "r"
 			replay.end(t, wire.End{Type: wire.Completed})
 		}

@@ -144,7 +144,7 @@ func limits() wire.Limits { return wire.Limits{Steps: wire.StepsMax, ResultBytes
 func wireRun(run workflow.Run, f *fresh) wire.Run {
 	return wire.Run{
 		ID: run.ID, Workflow: run.Workflow, App: run.App, Payload: f.payload, Event: f.event, Key: optional(run.Key), ReplayOf: optional(run.ReplayOf),
-		Root: run.Root, Restart: run.Restart, Attempt: run.Attempts + 1, CreatedAt: wire.At(run.CreatedAt),
+		Root: run.Root, Restart: run.RootRestart + run.Restart, Attempt: run.Attempts + 1, CreatedAt: wire.At(run.CreatedAt),
 	}
 }
 

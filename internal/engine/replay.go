@@ -66,7 +66,10 @@ func (e *Engine) replayOnce(ctx context.Context, r ReplayRequest) (Started, erro
 		Event: original.Event, EventID: original.EventID,
 	}
 	if (r.KeepKeys == nil && r.From != "") || (r.KeepKeys != nil && *r.KeepKeys) {
-		run.Root = original.Root
+		run.Root, run.RootRestart = original.Root, original.RootRestart
+		if r.From != "" {
+			run.RootRestart += original.Restart // it begins in that chapter
+		}
 	}
 	payload, err := e.firstPayload(ctx, original, r.From != "")
 	if err != nil {

@@ -50,8 +50,10 @@ type Run struct {
 	ReplayOf string // the run that this one replays, or empty
 	Parent   string // the run whose step.invoke started it, or empty
 	Root     string // the run that idempotency keys are made from (S8)
-	Event    string // the name of the event that started it, or empty
-	EventID  string
+	// RootRestart is added to Restart where keys are made: a replay that keeps its original's keys goes on from the chapter that it keeps.
+	RootRestart int
+	Event       string // the name of the event that started it, or empty
+	EventID     string
 
 	Version int64 // raised by every change of this record (N1)
 	Status  Status

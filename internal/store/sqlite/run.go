@@ -10,6 +10,7 @@ func bindIdentity(b *binder, r *workflow.Run) {
 	for _, v := range []string{r.ID, r.Env, r.App, r.Workflow, r.Key, r.ReplayOf, r.Parent, r.Root, r.Event, r.EventID} {
 		b.text(v)
 	}
+	b.int(int64(r.RootRestart))
 }
 
 // bindState binds from version on, with the two columns that are made of the others.
@@ -67,7 +68,7 @@ func bindCall(b *binder, c *workflow.Call) {
 func scanRun(s *scanner) workflow.Run {
 	r := workflow.Run{
 		ID: s.text(), Env: s.text(), App: s.text(), Workflow: s.text(), Key: s.text(), ReplayOf: s.text(), Parent: s.text(), Root: s.text(),
-		Event: s.text(), EventID: s.text(), Version: s.int(), Status: workflow.Status(s.text()), Restart: int(s.int()), Epoch: s.int(),
+		Event: s.text(), EventID: s.text(), RootRestart: int(s.int()), Version: s.int(), Status: workflow.Status(s.text()), Restart: int(s.int()), Epoch: s.int(),
 	}
 	r.Call = scanCall(s)
 	r.Prior = scanCall(s)

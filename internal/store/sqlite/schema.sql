@@ -12,6 +12,7 @@ CREATE TABLE runs (
   replay_of      TEXT NOT NULL,
   parent         TEXT NOT NULL,
   root           TEXT NOT NULL,
+  root_restart   INTEGER NOT NULL,
   event          TEXT NOT NULL,
   event_id       TEXT NOT NULL,
   version        INTEGER NOT NULL CHECK (version > 0),

@@ -9,7 +9,7 @@ package sqlite
 
 // What rows are read as, in the order in which the scan functions know them.
 const (
-	runColumns = `id, env, app, workflow, run_key, replay_of, parent, root, event, event_id, version, status, restart, epoch,
+	runColumns = `id, env, app, workflow, run_key, replay_of, parent, root, event, event_id, root_restart, version, status, restart, epoch,
 		call_id, call_token, call_nonce, call_begun_at, prior_id, prior_token, prior_nonce, prior_begun_at,
 		next_at, timeout_at, waits_at, woken_at, reason, ending_reason, ending_at, closing, ending_entries, closers, warning, invokes, attempts, cuts, yields, progress,
 		created_at, started_at, ended_at, lease_ms`
@@ -24,7 +24,7 @@ const (
 // Runs.
 const (
 	sqlInsertRun = `INSERT INTO runs (` + runColumns + `, timer_at, ready_at, events_after)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?, (SELECT coalesce(max(position), 0) FROM events))`
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?, (SELECT coalesce(max(position), 0) FROM events))`
 	// What changes in a run's life; its identity does not.
 	sqlUpdateRun = `UPDATE runs SET version=?, status=?, restart=?, epoch=?,
 		call_id=?, call_token=?, call_nonce=?, call_begun_at=?, prior_id=?, prior_token=?, prior_nonce=?, prior_begun_at=?,

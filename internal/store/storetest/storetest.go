@@ -73,7 +73,7 @@ func Run(t *testing.T, open Open) {
 
 // NewRun makes a queued run.
 func NewRun(n int) workflow.Run {
-	return workflow.Start(workflow.Run{ID: fmt.Sprintf("run_%04d", n), Env: "default", App: "shop", Workflow: "w"}, workflow.Settings{Lease: 5 * time.Minute}, T0)
+	return workflow.Start(workflow.Run{ID: fmt.Sprintf("run_%04d", n), Env: "default", App: "shop", Workflow: "w", RootRestart: n % 3}, workflow.Settings{Lease: 5 * time.Minute}, T0)
 }
 
 // Commit commits one change and fails the test when the store does.
