@@ -1,11 +1,14 @@
 package e2e
 
 import (
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nelkap/nelkap/e2e/plan"
+	"github.com/nelkap/nelkap/internal/apitype"
+	"github.com/nelkap/nelkap/internal/client"
 )
 
 // pickUp bounds how long a run may wait for its next call once a new process of its app answers: the question that a lost
@@ -96,6 +99,41 @@ func TestADeployThatKillsRepeatsOnlyTheStepThatWasCutOff(t *testing.T) {
 		if one := w.results(id)["one"]; one.PID != old.PID {
 			t.Errorf("step one has the result of process %d, not of %d, which ran it", one.PID, old.PID)
 		}
+	})
+}
+
+// Before a deploy, its code is played against what lives: nothing of it runs, and the run goes on as if nothing had been.
+func TestAVerifyTellsWhatADeployWouldBreak(t *testing.T) {
+	inEach(t, func(t *testing.T, language string) {
+		w, _ := newSimple(t, language)
+		id := w.run(language, three)
+		w.began(id, "two", 1)
+		verify := func(version string, meant ...string) apitype.VerifiedRun {
+			addr := freeAddress(t)
+			newer := w.app(language, addr, plan.EnvVersion+"="+version)
+			newer.start()
+			defer newer.kill()
+			page, err := w.api.Verify(t.Context(), appURL(addr), meant, client.Page{})
+			if err != nil || page.App != language || len(page.Data) != 1 || page.Data[0].RunID != id {
+				t.Fatalf("version %s: %s, %v", version, asJSON(t, page), err)
+			}
+			return page.Data[0]
+		}
+		if v := verify("1"); v.Diverges || len(v.Asks) != 1 || v.Asks[0].Name != "two" {
+			t.Errorf("the same code: %s", asJSON(t, v))
+		}
+		for version, asks := range map[string]string{"2": plan.Added, "3": plan.Renamed + "one"} {
+			v := verify(version)
+			if !v.Diverges || !strings.Contains(strings.Join(v.Problems, " "), `it asks for "`+asks+`" (run), which is not saved, before it has asked for "one" (run)`) {
+				t.Errorf("code that asks first for %q: %s", asks, asJSON(t, v))
+			}
+		}
+		if v := verify("2", plan.Added); v.Diverges {
+			t.Errorf("code with a step that is meant to be new: %s", asJSON(t, v))
+		}
+		w.open("gate")
+		w.completed(id, within)
+		w.bodies(id, map[string]int{"one": 1, "two": 1, "three": 1})
 	})
 }
 

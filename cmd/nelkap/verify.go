@@ -11,6 +11,7 @@ import (
 
 func (a *app) verifyCommand() *cobra.Command {
 	var address string
+	var newSteps []string
 	command := &cobra.Command{
 		Use: "verify", Short: "Play live runs against new code, and say which would diverge", Args: args(0, 0, "no arguments"),
 		Long: "Has the app at an address play the history of each of its runs that has not ended: saved steps answer, nothing runs and nothing is\n" +
@@ -21,21 +22,22 @@ func (a *app) verifyCommand() *cobra.Command {
 		if address == "" {
 			return usageError(command, "--app is missing: give the address at which the new code answers")
 		}
-		all, err := verifyAll(command, c, address)
+		all, err := verifyAll(command, c, address, newSteps)
 		if err != nil {
 			return err
 		}
 		return a.showVerified(all)
 	})
+	command.Flags().StringArrayVar(&newSteps, "new-step", nil, "a step that the new code is meant to have; repeatable: that it comes before saved steps is no divergence then")
 	command.Flags().StringVar(&address, "app", "", "where the new code answers, such as http://127.0.0.1:3001/api/nelkap")
 	return command
 }
 
 // verifyAll reads all pages.
-func verifyAll(command *cobra.Command, c *client.Client, address string) (apitype.Verification, error) {
-	all, err := c.Verify(command.Context(), address, client.Page{Limit: 100})
+func verifyAll(command *cobra.Command, c *client.Client, address string, newSteps []string) (apitype.Verification, error) {
+	all, err := c.Verify(command.Context(), address, newSteps, client.Page{Limit: 100})
 	for page := all; err == nil && page.NextCursor != nil; {
-		page, err = c.Verify(command.Context(), address, client.Page{Limit: 100, Cursor: *page.NextCursor})
+		page, err = c.Verify(command.Context(), address, newSteps, client.Page{Limit: 100, Cursor: *page.NextCursor})
 		all.Data = append(all.Data, page.Data...)
 	}
 	all.NextCursor = nil

@@ -76,9 +76,12 @@ const (
 	EnvAddr    = "E2E_ADDR"    // where it listens
 	EnvMarks   = "E2E_MARKS"   // the file that marks are appended to
 	EnvGates   = "E2E_GATES"   // the folder of gates
-	EnvVersion = "E2E_VERSION" // 2 adds the step "added" before all others
+	EnvVersion = "E2E_VERSION" // 2 adds the step "added" before all others, 3 renames all
 	EnvWithout = "E2E_WITHOUT" // a workflow that this version lacks
 )
 
-// Added is the step that version 2 adds.
-const Added = "added"
+// Added is the step that version 2 adds, and Renamed what version 3 puts before names.
+const (
+	Added   = "added"
+	Renamed = "renamed "
+)

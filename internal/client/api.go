@@ -163,12 +163,14 @@ func (c *Client) Cancel(ctx context.Context, runID string, force bool) (apitype.
 }
 
 // Verify has the app at an address play its live runs, without acting, newest first.
-func (c *Client) Verify(ctx context.Context, address string, p Page) (apitype.Verification, error) {
+// newSteps are names of steps that it is meant to have now.
+func (c *Client) Verify(ctx context.Context, address string, newSteps []string, p Page) (apitype.Verification, error) {
 	body := struct {
-		URL    string `json:"url"`
-		Limit  int    `json:"limit,omitempty"`
-		Cursor string `json:"cursor,omitempty"`
-	}{address, p.Limit, p.Cursor}
+		URL      string   `json:"url"`
+		Limit    int      `json:"limit,omitempty"`
+		Cursor   string   `json:"cursor,omitempty"`
+		NewSteps []string `json:"newSteps,omitempty"`
+	}{address, p.Limit, p.Cursor, newSteps}
 	var out apitype.Verification
 	err := c.ask(ctx, request{method: http.MethodPost, path: "/v1/verify", body: body}, &out)
 	return out, err

@@ -447,7 +447,7 @@ func TestVerifySaysWhatWouldDivergeAndTouchesNothing(t *testing.T) {
 		a.verify = func(m wire.Verify) *wire.Verified {
 			want(t, "entries", len(m.Steps.Entries), len(items))
 			want(t, "waiting", m.Steps.Waiting, []wire.Waiting{{Kind: "sleep", Name: "nap", Number: 1}})
-			return &wire.Verified{Type: "verified", Unasked: []wire.Waiting{{Kind: "run", Name: "a", Number: 7}}, Asked: []wire.Waiting{{Kind: "run", Name: "b", Number: 1}}, End: wire.VerifiedThrew, Error: &wire.Error{Name: "TypeError", Message: "no"}}
+			return &wire.Verified{Type: "verified", Unasked: []wire.Waiting{{Kind: "run", Name: "a", Number: 7}}, Asked: []wire.Waiting{}, End: wire.VerifiedThrew, Error: &wire.Error{Name: "TypeError", Message: "no"}}
 		}
 		a.mu.Unlock()
 		page, err := n.Verify(context.Background(), engine.VerifyRequest{Env: engine.DefaultEnv, URL: "http://127.0.0.1:3000", Limit: 10}, false)

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/nelkap/nelkap/internal/call"
@@ -23,6 +24,8 @@ type VerifyRequest struct {
 	URL    string
 	Before string // only runs with ids below this one
 	Limit  int
+	// NewSteps are names of steps that the code is meant to have now: that such a one comes before saved steps is no divergence.
+	NewSteps []string
 }
 
 // VerifyPage is what came of some of the live runs, newest first.
@@ -65,7 +68,7 @@ func (e *Engine) Verify(ctx context.Context, r VerifyRequest, private bool) (Ver
 		slots <- struct{}{}
 		group.Go(func() {
 			defer func() { <-slots }()
-			page.Runs[i], errs[i] = e.verify(ctx, target, &runs[i], known)
+			page.Runs[i], errs[i] = e.verify(ctx, target, &runs[i], known, r.NewSteps)
 		})
 	}
 	group.Wait()
@@ -81,7 +84,7 @@ func (e *Engine) Verify(ctx context.Context, r VerifyRequest, private bool) (Ver
 }
 
 // verify plays one run.
-func (e *Engine) verify(ctx context.Context, target call.Target, record *store.RunRecord, known map[string]bool) (VerifiedRun, error) {
+func (e *Engine) verify(ctx context.Context, target call.Target, record *store.RunRecord, known map[string]bool, meant []string) (VerifiedRun, error) {
 	out := VerifiedRun{Run: record.Run}
 	switch {
 	case record.Closing():
@@ -108,7 +111,7 @@ func (e *Engine) verify(ctx context.Context, target call.Target, record *store.R
 		return out, fmt.Errorf("%w: %s", ErrAppUnusable, reasonOf(outcome))
 	}
 	out.Asks = verified.Asked
-	out.Problems = diverges(verified, &message)
+	out.Problems = diverges(verified, &message, meant)
 	return out, nil
 }
 
@@ -129,12 +132,9 @@ func (e *Engine) verifyMessage(ctx context.Context, run workflow.Run) (wire.Veri
 	return m, nil
 }
 
-// diverges tells where code left a run's history, as sentences.
-func diverges(v *wire.Verified, m *wire.Verify) []string {
-	var problems []string
-	for _, s := range v.Unasked {
-		problems = append(problems, fmt.Sprintf("it does not ask for the saved step %s: removed steps stay as they are, a renamed one says so with was%s", shown(s), shifted(s.Number)))
-	}
+// diverges tells where code left a run's history, as sentences. meant are names of steps that are meant to be new.
+func diverges(v *wire.Verified, m *wire.Verify, meant []string) []string {
+	problems := unaskedFor(v, m, meant)
 	asked := map[wire.StepRef]bool{}
 	for _, s := range v.Asked {
 		asked[wire.StepRef{Name: s.Name, Number: s.Number}] = true
@@ -156,6 +156,35 @@ func diverges(v *wire.Verified, m *wire.Verify) []string {
 		problems = append(problems, "it throws")
 	case v.End == wire.VerifiedLate:
 		problems = append(problems, fmt.Sprintf("it did not come to rest within %v: does it wait outside steps?", call.VerifyLimit))
+	}
+	return problems
+}
+
+// unaskedFor tells of saved steps that the code did not ask for. Behind a step that is not saved nothing can be seen: there it may come to
+// them still, or have renamed the first of them.
+func unaskedFor(v *wire.Verified, m *wire.Verify, meant []string) (problems []string) {
+	open := map[wire.StepRef]bool{}
+	for _, s := range m.Steps.Retrying {
+		open[wire.StepRef{Name: s.Name, Number: s.Number}] = true
+	}
+	for _, s := range m.Steps.Waiting {
+		open[wire.StepRef{Name: s.Name, Number: s.Number}] = true
+	}
+	isNew := false
+	for _, s := range v.Asked {
+		if open[wire.StepRef{Name: s.Name, Number: s.Number}] || len(v.Unasked) == 0 {
+			continue
+		}
+		isNew = true
+		if !slices.Contains(meant, s.Name) {
+			problems = append(problems, fmt.Sprintf("it asks for %s, which is not saved, before it has asked for %s, which is: a new step runs there, a renamed one says so with was", shown(s), shown(v.Unasked[0])))
+		}
+	}
+	if isNew {
+		return problems
+	}
+	for _, s := range v.Unasked {
+		problems = append(problems, fmt.Sprintf("it does not ask for the saved step %s: removed steps stay as they are, a renamed one says so with was%s", shown(s), shifted(s.Number)))
 	}
 	return problems
 }

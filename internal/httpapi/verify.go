@@ -16,6 +16,8 @@ type (
 			URL    string `json:"url" minLength:"1" maxLength:"2048" doc:"where the app with the new code answers; it need not be registered"`
 			Limit  int    `json:"limit,omitempty" minimum:"1" maximum:"100" default:"20"`
 			Cursor string `json:"cursor,omitempty" doc:"the nextCursor of the page before"`
+			// NewSteps are what a deploy is meant to add.
+			NewSteps []string `json:"newSteps,omitempty" maxItems:"100" doc:"names of steps that the code is meant to have now: that one of them comes before saved steps is no divergence"`
 		}
 	}
 	verifyOutput struct{ Body apitype.Verification }
@@ -37,7 +39,7 @@ func (a *api) verify(ctx context.Context, in *verifyInput) (*verifyOutput, error
 	if limit == 0 {
 		limit = listStd
 	}
-	page, err := a.Engine.Verify(ctx, engine.VerifyRequest{Env: engine.DefaultEnv, URL: in.Body.URL, Before: before, Limit: limit}, a.Dev)
+	page, err := a.Engine.Verify(ctx, engine.VerifyRequest{Env: engine.DefaultEnv, URL: in.Body.URL, Before: before, Limit: limit, NewSteps: in.Body.NewSteps}, a.Dev)
 	if err != nil {
 		return nil, a.errorOf(ctx, err)
 	}

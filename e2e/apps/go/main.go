@@ -31,10 +31,10 @@ const (
 
 func main() {
 	a := &app{
-		app:   nelkap.New(nelkap.Options{}),
-		name:  os.Getenv("NELKAP_APP"),
-		gates: os.Getenv(plan.EnvGates),
-		newer: os.Getenv(plan.EnvVersion) == "2",
+		app:     nelkap.New(nelkap.Options{}),
+		name:    os.Getenv("NELKAP_APP"),
+		gates:   os.Getenv(plan.EnvGates),
+		version: os.Getenv(plan.EnvVersion),
 	}
 	if err := a.run(); err != nil {
 		log.Fatal(err)
@@ -45,7 +45,7 @@ type app struct {
 	app     *nelkap.App
 	name    string
 	gates   string
-	newer   bool
+	version string
 	marks   *os.File
 	planned *nelkap.Workflow[plan.Plan, plan.Output]
 }
@@ -99,11 +99,14 @@ func (a *app) declare(without string) {
 func (a *app) play(ctx context.Context, p plan.Plan) (plan.Output, error) {
 	run, _ := nelkap.CurrentRun(ctx)
 	steps := p.Steps
-	if a.newer {
+	if a.version == "2" {
 		steps = append([]plan.Step{{Name: plan.Added}}, steps...)
 	}
 	out := plan.Output{PID: os.Getpid()}
 	one := func(s plan.Step) error {
+		if a.version == "3" {
+			s.Name = plan.Renamed + s.Name
+		}
 		_, err := step.Run(ctx, s.Name, func(ctx context.Context) (plan.Result, error) { return a.body(ctx, run.ID, s) })
 		out.Steps++
 		return err

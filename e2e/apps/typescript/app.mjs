@@ -53,6 +53,7 @@ async function play(plan, { run, signal }) {
   const steps = [...added, ...(plan.steps ?? [])];
   for (let i = 1; i <= (plan.repeat ?? 0); i++) steps.push({ name: `step ${i}` });
   for (const step of steps) {
+    if (env.E2E_VERSION === '3') step.name = `renamed ${step.name}`;
     await nelkap.step.run(step.name, (context) => body(run.id, step, context));
   }
   if (plan.gate) {
