@@ -1,0 +1,138 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/nelkap/nelkap/internal/store"
+)
+
+// Commit implements store.Store.
+func (s *Store) Commit(ctx context.Context, changes []store.Change) ([]store.Result, error) {
+	if len(changes) == 0 {
+		return nil, nil
+	}
+	var results []store.Result
+	o, err := s.retry(ctx, func(ctx context.Context) (o outcome, err error) {
+		results, o, err = s.try(ctx, changes)
+		return o, err
+	})
+	if err != nil {
+		return nil, wrap(err, o, len(changes))
+	}
+	return results, nil
+}
+
+// try plays the changes in one transaction.
+func (s *Store) try(ctx context.Context, changes []store.Change) ([]store.Result, outcome, error) {
+	pooled, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, classify(err, false), fmt.Errorf("waiting for a connection: %w", err)
+	}
+	defer pooled.Release()
+	t := &transaction{conn: pooled.Conn().PgConn(), changes: changes, results: make([]store.Result, len(changes))}
+	err = t.play(ctx)
+	if err == nil {
+		err = t.commit(ctx)
+	}
+	if err == nil {
+		return t.results, 0, nil
+	}
+	o := classify(err, t.committing)
+	if !t.conn.IsClosed() {
+		t.rollback(ctx)
+	}
+	return nil, o, err
+}
+
+// transaction is one try of a batch.
+type transaction struct {
+	conn    *pgconn.PgConn
+	changes []store.Change
+	results []store.Result
+	// out are the statements that wait for the next round trip.
+	out *batch
+	// committing: whether the COMMIT took effect can only be said by its answer, which did not come.
+	committing bool
+}
+
+// play does the changes, in as many parts as they have to be done in; nearly always that is one.
+func (t *transaction) play(ctx context.Context) error {
+	t.out = &batch{}
+	t.out.add(sqlBegin, nil, nil)
+	t.out.add(sqlBounds, (&params{}).int(lockTime.Milliseconds()).int(lockTime.Milliseconds()), nil)
+	locks := &need{}
+	for _, change := range t.changes {
+		locks.change(change)
+	}
+	for first := 0; first < len(t.changes); {
+		after := first + 1
+		for after < len(t.changes) && !standsAlone(t.changes[after-1]) {
+			after++
+		}
+		n := locks
+		if first > 0 || after < len(t.changes) {
+			n = &need{}
+			for _, change := range t.changes[first:after] {
+				n.change(change)
+			}
+		}
+		if first == 0 && n != locks {
+			n.runs, n.keys = locks.runs, locks.keys // all locks are taken at once, in their order
+		}
+		v := newView(t.out)
+		n.gather(v)
+		if err := t.send(ctx); err != nil {
+			return err
+		}
+		v.out = t.out
+		for i := first; i < after; i++ {
+			v.change(t.changes[i], &t.results[i])
+		}
+		if v.err != nil {
+			return v.err
+		}
+		v.flush()
+		first = after
+	}
+	return nil
+}
+
+// send makes a round trip.
+func (t *transaction) send(ctx context.Context) error {
+	b := t.out
+	t.out = &batch{}
+	_, err := b.run(ctx, t.conn)
+	return err
+}
+
+// commit sends what is left with the COMMIT behind it. From here on the caller's leaving changes nothing: it would only make the outcome
+// unknown.
+func (t *transaction) commit(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), transactionTime)
+	defer cancel()
+	tag := ""
+	t.out.append(sqlCommit, nil, take{done: func(c pgconn.CommandTag) { tag = c.String() }})
+	statements := len(t.out.takes)
+	answered, err := t.out.run(ctx, t.conn)
+	if answered == statements && tag == sqlCommit {
+		// What fails after the commit's answer is the connection alone, and only the next user's concern.
+		return nil
+	}
+	if err == nil {
+		return fmt.Errorf("the database answered COMMIT with %s", tag)
+	}
+	// An answer of the server tells how far it came; that a connection broke tells nothing, since answers may have been lost with it.
+	t.committing = answered == statements-1 || !isAnswer(err)
+	return err
+}
+
+// rollback leaves the connection usable. One on which that fails is closed by the pool.
+func (t *transaction) rollback(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_, _ = exec(ctx, t.conn, sqlRollback)
+}

@@ -1,0 +1,175 @@
+package postgres
+
+// The statements that read, for a batch of changes and for the Reader; statements_write.go has those that write. Each is prepared by a test
+// against a freshly migrated database.
+//
+// They are planned anew each time, with their parameters known (bind.go): a condition that an empty parameter switches off costs nothing.
+
+// What rows are read as, in the order in which the scan functions know them.
+const (
+	runColumns = `id, env, app, workflow, run_key, replay_of, parent, root, event, event_id, version, status,
+		restart, epoch, call_id, call_token, call_nonce, call_begun_at, prior_id, prior_token, prior_nonce, prior_begun_at, next_at, timeout_at,
+		waits_at, woken_at, reason, ending_reason, ending_at, closing, ending_entries, closers, warning, invokes, attempts, cuts,
+		yields, progress, created_at, started_at, ended_at, lease_ms`
+	recordColumns   = runColumns + `, payload, output, error, trees FROM runs JOIN run_values ON run_values.run = runs.seq`
+	attemptColumns  = `attempts.name, attempts.number, attempts.attempt, attempts.call_id, attempts.error, attempts.started_at, attempts.ended_at, attempts.retry_at, attempts.again`
+	callbackColumns = `callbacks.token_hash, callbacks.env, callbacks.run_id, callbacks.name, callbacks.number, callbacks.due_at, callbacks.ended_at, callbacks.payload`
+	waitColumns     = `waits.id, waits.run_id, waits.env, waits.name, waits.number, waits.kind, waits.due_at, waits.child, waits.of_number,
+		waits.event, waits.after, waits.looked, waits.orphan`
+	eventColumns    = `position, env, name, id, payload, created_at, runs`
+	keyColumns      = `keys.env, keys.kind, keys.scope, keys.key, keys.owner, keys.hash, keys.differs, keys.answer, keys.expires_at`
+	scheduleColumns = `env, id, app, workflow, expression, timezone, catch_up, payload, declared, paused, version, cursor_at, next_at, created_at`
+	deliveryColumns = `id, env, hook, provider, status, reason, provider_id, redelivery_of, events, received_at, bytes, position`
+)
+
+// Transactions.
+const (
+	// Whatever the database's default is. Each statement sees what was committed before it began: those after sqlLockRuns see all that the
+	// changes before have done to those runs.
+	sqlBegin = `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`
+	// A node that stops in the middle of a transaction holds its locks until the server ends it. And a commit must be on disk before
+	// it is acknowledged (W6), whatever the database's default is; stronger settings stay.
+	sqlBounds = `SELECT set_config('lock_timeout', $1::bigint::text, true), set_config('idle_in_transaction_session_timeout', $2::bigint::text, true),
+		set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)`
+	sqlBeginRead = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
+	sqlCommit    = `COMMIT`
+	sqlRollback  = `ROLLBACK`
+)
+
+// What a batch has to know before it writes.
+const (
+	// In the order of ids, so that no two batches wait for each other (N2).
+	sqlLockRuns = `SELECT id, seq, env, version, coalesce(call_id, ''::bytea), coalesce(call_nonce, ''::bytea), restart, ended_at > 0, entries, bytes, lines, events_after
+		FROM runs WHERE id = ANY($1::bytea[]) ORDER BY id FOR UPDATE`
+	sqlLockKeys = `SELECT ` + keyColumns + ` FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bytea[]) AS u(env, kind, scope, key)
+		JOIN keys ON keys.env=u.env AND keys.kind=u.kind AND keys.scope=u.scope AND keys.key=u.key
+		ORDER BY keys.env, keys.kind, keys.scope, keys.key FOR UPDATE OF keys`
+	sqlDrawSeqs    = `SELECT nextval('run_seqs') FROM generate_series(1, $1::bigint)`
+	sqlDrawWaits   = `SELECT nextval('wait_ids') FROM generate_series(1, $1::bigint)`
+	sqlGatherSteps = `SELECT u.place, steps.entry, steps.status, steps.output, steps.error
+		FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) WITH ORDINALITY AS u(id, name, number, place) JOIN runs ON runs.id=u.id
+		JOIN steps ON steps.run=runs.seq AND steps.restart=runs.restart AND steps.name=u.name AND steps.number=u.number`
+	sqlGatherAttempts = `SELECT u.id, ` + attemptColumns + ` FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) AS u(id, name, number)
+		JOIN runs ON runs.id=u.id JOIN attempts ON attempts.run=runs.seq AND attempts.name=u.name AND attempts.number=u.number`
+	sqlGatherOpenAttempts = `SELECT u.id, ` + attemptColumns + ` FROM unnest($1::bytea[]) AS u(id)
+		JOIN runs ON runs.id=u.id JOIN attempts ON attempts.run=runs.seq AND (attempts.ended_at = 0 OR attempts.retry_at > 0)`
+	sqlGatherWaits = `SELECT ` + waitColumns + `, child.ended_at = 0 FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) AS u(id, name, number)
+		JOIN runs ON runs.id=u.id JOIN waits ON waits.run=runs.seq AND waits.name=u.name AND waits.number=u.number
+		LEFT JOIN runs AS child ON child.id=waits.child`
+	sqlGatherWaitsOfRuns = `SELECT ` + waitColumns + `, child.ended_at = 0 FROM unnest($1::bytea[]) AS u(id)
+		JOIN runs ON runs.id=u.id JOIN waits ON waits.run=runs.seq LEFT JOIN runs AS child ON child.id=waits.child`
+	sqlGatherInvokes = `SELECT ` + waitColumns + `, child.ended_at = 0 FROM unnest($1::bytea[], $2::bytea[]) AS u(id, child)
+		JOIN runs ON runs.id=u.id JOIN waits ON waits.run=runs.seq AND waits.child=u.child LEFT JOIN runs AS child ON child.id=waits.child`
+	sqlGatherUses = `SELECT u.id, event_uses.position FROM unnest($1::bytea[], $2::bigint[]) AS u(id, position)
+		JOIN runs ON runs.id=u.id JOIN event_uses ON event_uses.run=runs.seq AND event_uses.position=u.position`
+	sqlGatherEvents = `SELECT events.env, events.name, events.id FROM unnest($1::bytea[], $2::bytea[], $3::bytea[]) AS u(env, name, id)
+		JOIN events ON events.env=u.env AND events.name=u.name AND events.id=u.id`
+	sqlLastEvent = `SELECT value FROM counters WHERE name='events'`
+	// Who stores events is alone in that until the commit: see counters in the schema.
+	sqlLockLastEvent   = sqlLastEvent + ` FOR UPDATE`
+	sqlGatherCallbacks = `SELECT ` + callbackColumns + `, callbacks.run FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) AS u(id, name, number)
+		JOIN runs ON runs.id=u.id JOIN callbacks ON callbacks.run=runs.seq AND callbacks.name=u.name AND callbacks.number=u.number`
+	sqlLockCallbacks = `SELECT ` + callbackColumns + `, callbacks.run FROM callbacks WHERE token_hash = ANY($1::bytea[]) ORDER BY token_hash FOR UPDATE`
+	sqlLockSchedules = `SELECT schedules.env, schedules.id, schedules.version FROM unnest($1::bytea[], $2::bytea[]) AS u(env, id)
+		JOIN schedules ON schedules.env=u.env AND schedules.id=u.id ORDER BY schedules.env, schedules.id FOR UPDATE OF schedules`
+	sqlLockLater = `SELECT later_events.env, later_events.name, later_events.id FROM unnest($1::bytea[], $2::bytea[], $3::bytea[]) AS u(env, name, id)
+		JOIN later_events ON later_events.env=u.env AND later_events.name=u.name AND later_events.id=u.id
+		ORDER BY later_events.env, later_events.name, later_events.id FOR UPDATE OF later_events`
+	sqlGatherDeliveries = `SELECT id FROM deliveries WHERE id = ANY($1::bytea[])`
+	sqlGatherLines      = `SELECT u.place FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bytea[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bytea[])
+			WITH ORDINALITY AS u(id, restart, entry, name, number, attempt, line, call_id, place) JOIN runs ON runs.id=u.id
+		JOIN logs ON logs.run=runs.seq AND logs.restart=u.restart AND logs.entry=u.entry AND logs.name=u.name AND logs.number=u.number
+			AND logs.attempt=u.attempt AND logs.line=u.line AND logs.call_id=u.call_id`
+	// Of the current chapter the run's row has the number.
+	sqlGatherLineCounts = `SELECT u.id, u.restart, (SELECT count(*) FROM logs WHERE logs.run=runs.seq AND logs.restart=u.restart)
+		FROM unnest($1::bytea[], $2::bigint[]) AS u(id, restart) JOIN runs ON runs.id=u.id WHERE runs.restart <> u.restart`
+)
+
+// Runs. Due work is only looked at here: who begins a call writes the run's next version, and of two nodes that saw it one is refused
+// (N1). Where nodes are to share out due work without such refusals, sqlSelectReady and sqlSelectTimers are what takes FOR UPDATE SKIP
+// LOCKED, in the transaction that also writes who has taken it.
+const (
+	sqlSelectRun     = `SELECT entries, bytes, ` + runColumns + ` FROM runs WHERE id=$1::bytea`
+	sqlSelectRecord  = `SELECT ` + recordColumns + ` WHERE id=$1::bytea AND env=$2::bytea`
+	sqlSelectState   = `SELECT entries, bytes, ` + recordColumns + ` WHERE id=$1::bytea`
+	sqlSelectRecords = `SELECT ` + recordColumns + ` WHERE env=$1::bytea AND ($2::bytea = '' OR app=$2::bytea) AND ($3::bytea = '' OR workflow=$3::bytea)
+		AND ($4::text = '' OR status=$4::text) AND ($5::bytea = '' OR run_key=$5::bytea) AND ($6::bytea = '' OR id < $6::bytea) AND (NOT $7::boolean OR ended_at = 0)
+		ORDER BY id DESC LIMIT $8::bigint`
+	sqlSelectTimers    = `SELECT ` + runColumns + ` FROM runs WHERE timer_at > 0 AND timer_at <= $1::bigint ORDER BY timer_at, id LIMIT $2::bigint`
+	sqlSelectNextTimer = `SELECT coalesce(min(timer_at), 0) FROM runs WHERE timer_at > 0`
+	sqlSelectReady     = `SELECT id, ready_at FROM runs WHERE env=$1::bytea AND app=$2::bytea AND ready_at > 0 AND ready_at <= $3::bigint ORDER BY ready_at, id LIMIT $4::bigint`
+	sqlSelectInCall    = `SELECT ` + runColumns + ` FROM runs WHERE status = 'running' AND id > $1::bytea ORDER BY id LIMIT $2::bigint`
+	sqlSelectRunExists = `SELECT env FROM runs WHERE id=$1::bytea`
+	// W5: what has not ended has a time, or waits for something that is open.
+	sqlStranded = `SELECT id FROM runs WHERE ended_at = 0 AND timer_at = 0 AND ready_at = 0
+		AND NOT EXISTS (SELECT 1 FROM waits WHERE waits.run = runs.seq AND kind <> 'cancel' AND NOT orphan) ORDER BY id LIMIT $1::bigint`
+)
+
+// Histories, chapters, logs.
+const (
+	// The page's rows are chosen in the index, by their numbers; of those, as many as the bytes allow. Sizes are read from the rows' headers:
+	// results that don't travel are not touched. A negative restart is the current one.
+	sqlSelectEntries = `WITH page AS MATERIALIZED (SELECT steps.run, steps.restart, steps.name, steps.number, steps.entry FROM steps JOIN runs ON runs.seq=steps.run
+			WHERE runs.id=$1::bytea AND steps.restart=CASE WHEN $2::bigint < 0 THEN runs.restart ELSE $2::bigint END AND steps.entry > $3::bigint
+			ORDER BY steps.entry LIMIT $4::bigint)
+		SELECT entry, name, number, kind, status, output, error, attempts, started_at, ended_at FROM (
+			SELECT steps.*, row_number() OVER in_order AS place,
+				sum(coalesce(octet_length(output), 0) + coalesce(octet_length(error), 0)) OVER in_order AS total
+			FROM page JOIN steps USING (run, restart, name, number) WINDOW in_order AS (ORDER BY steps.entry)) AS sized
+		WHERE place = 1 OR total <= $5::bigint ORDER BY entry`
+	sqlSelectAttempts = `SELECT ` + attemptColumns + ` FROM attempts WHERE run=(SELECT seq FROM runs WHERE id=$1::bytea) ORDER BY name, number, attempt`
+	sqlSelectChapters = `SELECT restart, payload, entries, closed_at FROM chapters WHERE run=(SELECT seq FROM runs WHERE id=$1::bytea) ORDER BY restart`
+	sqlSelectLogs     = `SELECT position, restart, name, number, entry, attempt, line, at, level, message, fields FROM logs
+		WHERE run=(SELECT seq FROM runs WHERE id=$1::bytea) AND position > $2::bigint ORDER BY position LIMIT $3::bigint`
+)
+
+// What an event does not know is whether its wait has looked back: until then the wait looks for it.
+const (
+	sqlWaitsForEvent = `SELECT ` + waitColumns + ` FROM waits WHERE waits.id > $5::bigint AND looked AND after < $3::bigint
+		AND waits.id IN (SELECT wait FROM unnest($4::bytea[], $7::bytea[]) AS u(paths, key) JOIN wait_events USING (paths, key) WHERE wait_events.env=$1::bytea AND event=$2::bytea)
+		AND NOT EXISTS (SELECT 1 FROM event_uses WHERE event_uses.run = waits.run AND position = $3::bigint)
+		ORDER BY waits.id LIMIT $6::bigint`
+	sqlWaitsOfRun    = `SELECT ` + waitColumns + ` FROM waits WHERE waits.run=(SELECT seq FROM runs WHERE id=$1::bytea) AND waits.id > $2::bigint ORDER BY waits.id LIMIT $3::bigint`
+	sqlWaitsUnlooked = `SELECT ` + waitColumns + ` FROM waits WHERE NOT looked AND waits.id > $1::bigint ORDER BY waits.id LIMIT $2::bigint`
+	sqlWaitsOfKin    = `SELECT ` + waitColumns + ` FROM waits JOIN runs ON runs.id=waits.run_id LEFT JOIN runs AS child ON child.id=waits.child
+		WHERE waits.kind = 'invoke' AND waits.id > $1::bigint AND (orphan OR runs.ended_at > 0 OR child.id IS NULL OR child.ended_at > 0) ORDER BY waits.id LIMIT $2::bigint`
+	sqlWaitsFulfilled = `SELECT ` + waitColumns + ` FROM waits JOIN callbacks ON callbacks.run = waits.run AND callbacks.name = waits.name AND callbacks.number = waits.of_number
+		WHERE waits.kind = 'callback' AND callbacks.ended_at > 0 AND waits.id > $1::bigint ORDER BY waits.id LIMIT $2::bigint`
+	sqlSelectMatchPaths     = `SELECT DISTINCT paths FROM wait_events WHERE env=$1::bytea AND event=$2::bytea AND paths <> '' ORDER BY paths`
+	sqlSelectCallback       = `SELECT ` + callbackColumns + ` FROM callbacks WHERE token_hash=$1::bytea`
+	sqlSelectCallbackOfStep = `SELECT ` + callbackColumns + ` FROM callbacks WHERE run=(SELECT seq FROM runs WHERE id=$1::bytea) AND name=$2::bytea AND number=$3::bigint`
+	sqlSelectPosition       = `SELECT position FROM cursors WHERE name=$1::bytea`
+)
+
+// Events, keys, and what is due later.
+const (
+	sqlSelectEvent  = `SELECT ` + eventColumns + ` FROM events WHERE env=$1::bytea AND name=$2::bytea AND id=$3::bytea`
+	sqlSelectEvents = `SELECT ` + eventColumns + ` FROM events WHERE env=$1::bytea AND ($2::bytea = '' OR name=$2::bytea) AND ($3::bigint = 0 OR position < $3::bigint)
+		ORDER BY position DESC LIMIT $4::bigint`
+	sqlEventsForward = `SELECT ` + eventColumns + ` FROM events WHERE position > $3::bigint AND ($4::bigint = 0 OR position <= $4::bigint)
+		AND ($1::bytea = '' OR env=$1::bytea) AND ($2::bytea = '' OR name=$2::bytea)
+		AND ($5::bytea = '' OR NOT EXISTS (SELECT 1 FROM event_uses WHERE event_uses.run=(SELECT seq FROM runs WHERE runs.id=$5::bytea) AND event_uses.position=events.position))
+		ORDER BY position LIMIT $6::bigint`
+	sqlSelectKeys = `SELECT ` + keyColumns + ` FROM keys WHERE env=$1::bytea AND kind=$2::text AND scope=$3::bytea AND (expires_at = 0 OR expires_at > $4::bigint) ORDER BY key`
+	sqlSchedules  = `SELECT ` + scheduleColumns + ` FROM schedules WHERE ($1::bytea = '' OR env=$1::bytea) AND ($2::bytea = '' OR id=$2::bytea) AND ($3::bytea = '' OR app=$3::bytea)
+		AND id > $4::bytea AND ($5::bigint = 0 OR (next_at > 0 AND NOT paused AND next_at <= $5::bigint)) ORDER BY id, env LIMIT $6::bigint`
+	sqlLaterDue = `SELECT env, id, name, payload, due_at FROM later_events WHERE due_at <= $1::bigint ORDER BY due_at, id LIMIT $2::bigint`
+	sqlNextDue  = `SELECT coalesce(min(at), 0) FROM (SELECT min(next_at) AS at FROM schedules WHERE next_at > 0 AND NOT paused UNION ALL SELECT min(due_at) FROM later_events) AS due`
+)
+
+// Apps and deliveries.
+const (
+	sqlSelectApps       = `SELECT env, name, url, private, concurrency, manifest, hash, seen_at, gone FROM apps ORDER BY env, name`
+	sqlSelectDelivery   = `SELECT ` + deliveryColumns + `, request, body FROM deliveries WHERE id=$1::bytea AND env=$2::bytea`
+	sqlSelectDeliveries = `SELECT ` + deliveryColumns + ` FROM deliveries WHERE env=$1::bytea AND ($2::bytea = '' OR hook=$2::bytea) AND ($3::text = '' OR status=$3::text)
+		AND ($4::bigint = 0 OR position < $4::bigint) ORDER BY position DESC LIMIT $5::bigint`
+)
+
+// The schema's own record: one row, which is also the lock that whoever brings the schema up to date holds.
+const (
+	sqlMakeVersions = `CREATE TABLE IF NOT EXISTS nelkap_schema (one BOOLEAN PRIMARY KEY CHECK (one), version BIGINT NOT NULL, works_from BIGINT NOT NULL)`
+	sqlMakeVersion  = `INSERT INTO nelkap_schema (one, version, works_from) VALUES (true, 0, 0) ON CONFLICT DO NOTHING`
+	sqlSelectSchema = `SELECT version, works_from FROM nelkap_schema`
+	sqlLockSchema   = `SELECT version, works_from FROM nelkap_schema FOR UPDATE`
+	sqlSetSchema    = `UPDATE nelkap_schema SET version=$1::bigint, works_from=$2::bigint`
+)
