@@ -60,12 +60,30 @@ func TestTheStoreKeepsTheContract(t *testing.T) { storetest.Run(t, open) }
 func TestTheStoreIsLikeTheModel(t *testing.T) {
 	server := pgtest.Shared(t)
 	name := server.Database(t, migrated)
+	compare(t, name, server.URL(name))
+}
+
+// compare opens the same database again and again, empty.
+func compare(t *testing.T, name, url string) {
 	storetest.Compare(t, func(t testing.TB) store.Store {
-		server.Exec(t, name, migrated.Empty) // the one before has been closed
-		s, err := postgres.Open(context.Background(), server.URL(name))
+		pgtest.Shared(t).Exec(t, name, migrated.Empty) // the one before has been closed
+		s, err := postgres.Open(context.Background(), url)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return s
+	})
+}
+
+// TestATransactionPoolerMayStandBetween: with PgBouncer in transaction mode, a connection's transactions are on many of the server's.
+func TestATransactionPoolerMayStandBetween(t *testing.T) {
+	server := pgtest.Shared(t)
+	pooler := server.Pooler(t)
+	t.Run("contract", func(t *testing.T) {
+		storetest.Run(t, func(t testing.TB) store.Store { return openURL(t, pooler.URL(server.Database(t, migrated))) })
+	})
+	t.Run("model", func(t *testing.T) {
+		name := server.Database(t, migrated)
+		compare(t, name, pooler.URL(name))
 	})
 }

@@ -87,12 +87,8 @@ func (s *Server) start(who *identity) error {
 	if err != nil {
 		return err
 	}
-	postgres, err := find("postgres")
+	out, err := who.command(initdb, "-D", s.data(), "-U", superuser, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync").CombinedOutput()
 	if err != nil {
-		return err
-	}
-	data := filepath.Join(s.dir, "data")
-	if out, err := who.command(initdb, "-D", data, "-U", superuser, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync").CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, out)
 	}
 	// Somebody else may take the port in between; then the server ends at once, and the next port is tried.
@@ -100,22 +96,44 @@ func (s *Server) start(who *identity) error {
 		if s.Port, err = freePort(); err != nil {
 			return err
 		}
-		settings := []string{
-			"listen_addresses=127.0.0.1", fmt.Sprintf("port=%d", s.Port), "unix_socket_directories=",
-			"fsync=on", "synchronous_commit=on", "full_page_writes=on", "max_connections=100", "shared_buffers=64MB", "log_min_messages=fatal",
-		}
-		args := []string{"-D", data}
-		for _, setting := range settings {
-			args = append(args, "-c", setting)
-		}
-		if s.process, err = who.start(filepath.Join(s.dir, "log"), postgres, args...); err != nil {
-			return err
-		}
-		if err = s.process.ready(s.answers); err == nil {
+		if err = s.serve(who); err == nil {
 			return nil
 		}
 	}
 	return err
+}
+
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+
+// serve starts the server on its port, and returns when it answers.
+func (s *Server) serve(who *identity) error {
+	postgres, err := find("postgres")
+	if err != nil {
+		return err
+	}
+	args := []string{"-D", s.data()}
+	for _, setting := range []string{
+		"listen_addresses=127.0.0.1", fmt.Sprintf("port=%d", s.Port), "unix_socket_directories=",
+		"fsync=on", "synchronous_commit=on", "full_page_writes=on", "max_connections=100", "shared_buffers=64MB", "log_min_messages=fatal",
+	} {
+		args = append(args, "-c", setting)
+	}
+	if s.process, err = who.start(filepath.Join(s.dir, "log"), postgres, args...); err != nil {
+		return err
+	}
+	return s.process.ready(s.answers)
+}
+
+// Crash ends the server as a power cut would, but for what the disk holds.
+func (s *Server) Crash() error { return s.process.stop() }
+
+// Recover starts it again on the same port, and returns when it has recovered.
+func (s *Server) Recover() error {
+	who, err := unprivileged()
+	if err != nil {
+		return err
+	}
+	return s.serve(who)
 }
 
 func (s *Server) answers(ctx context.Context) error {
@@ -239,9 +257,15 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// Pooler starts a PgBouncer in transaction mode before the server; it goes with the test. It gives its port's URL of a database. Few
-// connections lead to the server, so that transactions of one connection are on many of them.
-func (s *Server) Pooler(t testing.TB, database string) string {
+// Pooler is a PgBouncer in transaction mode before a server.
+type Pooler struct{ Port int }
+
+// URL is a database's, through the pooler.
+func (p *Pooler) URL(database string) string { return url(p.Port, database) }
+
+// Pooler starts a pooler, which goes with the test. Few connections lead to the server, so that the transactions of one connection are on
+// many of them.
+func (s *Server) Pooler(t testing.TB) *Pooler {
 	t.Helper()
 	program, err := find("pgbouncer")
 	if err != nil {
@@ -297,7 +321,7 @@ func (s *Server) Pooler(t testing.TB, database string) string {
 	if err != nil {
 		t.Fatalf("starting PgBouncer: %v", err)
 	}
-	return url(port, database)
+	return &Pooler{Port: port}
 }
 
 func findIn(dir, program string) (string, error) {

@@ -1,0 +1,242 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/store/postgres"
+	"github.com/nelkap/nelkap/internal/store/postgres/pgtest"
+	"github.com/nelkap/nelkap/internal/store/storetest"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// inCall inserts a run with a current call, call_1.
+func inCall(t testing.TB, s store.Store, n int) workflow.Run {
+	t.Helper()
+	d, err := workflow.Apply(storetest.NewRun(n), workflow.Begin{CallID: "call_1", Token: "t"}, storetest.T0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res := storetest.Commit(t, s, store.InsertRun{Run: d.Run}); res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	return d.Run
+}
+
+func saving(run, name string) store.Change {
+	step := workflow.Step{
+		StepID: workflow.StepID{Name: name, Number: 1}, Kind: workflow.KindRun, Status: workflow.StepCompleted, Output: []byte(`1`), Attempts: 1,
+		StartedAt: storetest.T0, EndedAt: storetest.T0,
+	}
+	return store.Change{store.SaveSteps{RunID: run, CallID: "call_1", Nonce: "n", Steps: []workflow.Step{step}}}
+}
+
+// steps are the names of a run's entries.
+func steps(t testing.TB, s store.Store, run string) string {
+	t.Helper()
+	entries, err := s.Entries(context.Background(), store.EntryQuery{RunID: run, EntriesMax: 100, BytesMax: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := ""
+	for _, e := range entries {
+		text += fmt.Sprintf("%d%s ", e.Entry, e.Name)
+	}
+	return text
+}
+
+// TestACommitWhoseConnectionBreaks: before the COMMIT it is tried again and takes effect once; in the COMMIT its outcome is unknown, and
+// reading tells.
+func TestACommitWhoseConnectionBreaks(t *testing.T) {
+	for _, c := range []struct {
+		outcome string
+		cut     pgtest.Cut
+		unknown bool
+		want    string
+	}{
+		{"before the transaction", pgtest.CutBeforeBegin, false, "1a "},
+		{"inside the transaction", pgtest.CutAfterBegin, false, "1a "},
+		{"before the COMMIT came", pgtest.CutBeforeCommit, true, ""},
+		{"after the COMMIT took effect", pgtest.CutAfterCommit, true, "1a "},
+	} {
+		t.Run(c.outcome, func(t *testing.T) {
+			server := pgtest.Shared(t)
+			name := server.Database(t, migrated)
+			direct, proxy := openURL(t, server.URL(name)), server.Proxy(t)
+			s := openURL(t, proxy.URL(name))
+			run := inCall(t, s, 1)
+			proxy.CutOnce(c.cut)
+			results, err := s.Commit(context.Background(), []store.Change{saving(run.ID, "a")})
+			if errors.Is(err, store.ErrUnknown) != c.unknown || (err != nil) != c.unknown || errors.Is(err, store.ErrBadChange) {
+				t.Fatalf("%v", err)
+			}
+			if err == nil && (results[0].Err != nil || results[0].Steps[0].Entry != 1 || results[0].Steps[0].Stands) {
+				t.Errorf("%+v", results[0])
+			}
+			if got := steps(t, direct, run.ID); got != c.want {
+				t.Errorf("the history is %q, want %q", got, c.want)
+			}
+			if proxy.Cuts() != 1 {
+				t.Errorf("%d connections were cut", proxy.Cuts())
+			}
+			// The same once more is what a client does; it stands once.
+			if res := storetest.Commit(t, s, saving(run.ID, "a")...); res.Err != nil || res.Steps[0] != (store.StepResult{Entry: 1}) {
+				t.Errorf("once more: %+v", res)
+			}
+		})
+	}
+}
+
+// TestACommitWhoseBackendIsTerminated in the middle of its transaction is tried again, and takes effect once.
+func TestACommitWhoseBackendIsTerminated(t *testing.T) {
+	server := pgtest.Shared(t)
+	name := server.Database(t, migrated)
+	s := openURL(t, server.URL(name))
+	run := inCall(t, s, 1)
+	ctx := context.Background()
+	other, err := pgx.Connect(ctx, server.URL(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close(ctx)
+	tx, err := other.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(ctx, "SELECT 1 FROM runs FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	committed := make(chan error)
+	go func() {
+		_, err := s.Commit(ctx, []store.Change{saving(run.ID, "a")})
+		committed <- err
+	}()
+	for killed := false; !killed; {
+		// One that waits for the lock is in its transaction.
+		row := tx.QueryRow(ctx, `SELECT count(pg_terminate_backend(pid)) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+		if err := row.Scan(&killed); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(ctx, "SELECT pg_stat_clear_snapshot()"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tx.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-committed; err != nil {
+		t.Fatal(err)
+	}
+	if got := steps(t, s, run.ID); got != "1a " {
+		t.Errorf("the history is %q", got)
+	}
+}
+
+// TestTheStoreGoesOnAfterTheServerCrashed (L1): while the server is away a commit fails and has written nothing, without a word on the
+// change; as soon as it is back the same store goes on, with all that was acknowledged.
+func TestTheStoreGoesOnAfterTheServerCrashed(t *testing.T) {
+	server, err := pgtest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	s := openURL(t, server.URL("postgres"))
+	run := inCall(t, s, 1)
+	if err := server.Crash(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Commit(context.Background(), []store.Change{saving(run.ID, "a")}); err == nil || errors.Is(err, store.ErrBadChange) || errors.Is(err, store.ErrUnknown) {
+		t.Fatalf("while the server is away: %v", err)
+	}
+	if _, _, err := s.Load(context.Background(), run.ID); err == nil || errors.Is(err, store.ErrNotFound) {
+		t.Fatalf("while the server is away: %v", err)
+	}
+	if err := server.Recover(); err != nil {
+		t.Fatal(err)
+	}
+	if res := storetest.Commit(t, s, saving(run.ID, "b")...); res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	if got := steps(t, s, run.ID); got != "1b " {
+		t.Errorf("the history is %q", got)
+	}
+}
+
+// TestABadChangeIsTold (N3): its batch is refused whole and can be halved.
+func TestABadChangeIsTold(t *testing.T) {
+	s := open(t)
+	run := inCall(t, s, 1)
+	broken := storetest.NewRun(2)
+	broken.Status = "no status"
+	if _, err := s.Commit(context.Background(), []store.Change{saving(run.ID, "a"), {store.InsertRun{Run: broken}}}); !errors.Is(err, store.ErrBadChange) {
+		t.Fatalf("a run that the schema refuses: %v", err)
+	}
+	twice := store.Change{store.InsertEvent{Event: store.Event{Env: "default", Name: "e", ID: "1", CreatedAt: storetest.T0}}}
+	if _, err := s.Commit(context.Background(), []store.Change{append(twice, twice...)}); !errors.Is(err, store.ErrBadChange) {
+		t.Fatalf("a change that stores one event twice: %v", err)
+	}
+	if res := storetest.Commit(t, s, saving(run.ID, "b")...); len(res.Steps) != 1 || res.Steps[0].Entry != 1 {
+		t.Fatalf("W9: after a commit that failed: %+v", res)
+	}
+}
+
+// TestAReaderWhoLeavesIsNotWaitedFor: a database that doesn't answer holds nobody who has given up.
+func TestAReaderWhoLeavesIsNotWaitedFor(t *testing.T) {
+	s := open(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := s.Apps(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if _, err := s.Commit(ctx, []store.Change{{store.InsertRun{Run: storetest.NewRun(1)}}}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestAServerThatIsTooOldRefusesToStart, as long as it would do harm.
+func TestAServerThatIsTooOldRefusesToStart(t *testing.T) {
+	server := pgtest.Shared(t)
+	name := server.Database(t, migrated)
+	defer server.Exec(t, name, "UPDATE nelkap_schema SET version = 1, works_from = 1")
+	server.Exec(t, name, "UPDATE nelkap_schema SET version = 9, works_from = 1")
+	openURL(t, server.URL(name))
+	server.Exec(t, name, "UPDATE nelkap_schema SET works_from = 9")
+	s, err := postgres.Open(context.Background(), server.URL(name))
+	if err == nil {
+		s.Close()
+		t.Error("it opened a schema that it does not know")
+	}
+}
+
+// TestServersThatStartAtOnceMigrateOnce (L4).
+func TestServersThatStartAtOnceMigrateOnce(t *testing.T) {
+	server := pgtest.Shared(t)
+	name := server.Database(t, pgtest.Kind{Name: "fresh", Prepare: func(string) error { return nil }, Empty: "DROP OWNED BY CURRENT_USER"})
+	failures := make(chan error)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for range 4 {
+		go func() {
+			s, err := postgres.Open(ctx, server.URL(name))
+			if err == nil {
+				err = s.Close()
+			}
+			failures <- err
+		}()
+	}
+	for range 4 {
+		if err := <-failures; err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/store/postgres"
+	"github.com/nelkap/nelkap/internal/store/postgres/pgtest"
+	"github.com/nelkap/nelkap/internal/store/storetest"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+const nodesInTests = 3
+
+// nodes are stores of one database, each as a node of its own would have it.
+func nodes(t *testing.T) []*postgres.Store {
+	t.Helper()
+	server := pgtest.Shared(t)
+	name := server.Database(t, migrated)
+	var out []*postgres.Store
+	for range nodesInTests {
+		out = append(out, openURL(t, server.URL(name)))
+	}
+	return out
+}
+
+// onEach has every node do something at the same time.
+func onEach(nodes []*postgres.Store, do func(n int, s *postgres.Store)) {
+	var all sync.WaitGroup
+	for n, s := range nodes {
+		all.Go(func() { do(n, s) })
+	}
+	all.Wait()
+}
+
+// N2, W1, W9: however nodes meet on the same runs, in whatever order their batches name them, histories have no gaps and nothing twice.
+func TestNodesThatSaveToTheSameRunsLeaveNoGaps(t *testing.T) {
+	const runs, rounds = 4, 15
+	all := nodes(t)
+	for n := range runs {
+		inCall(t, all[0], n)
+	}
+	onEach(all, func(n int, s *postgres.Store) {
+		for round := range rounds {
+			var batch []store.Change
+			for i := range runs {
+				run := storetest.NewRun((i*(n+1) + round) % runs).ID
+				batch = append(batch, saving(run, fmt.Sprintf("own %d %d %d", n, round, i)), saving(run, fmt.Sprintf("shared %d", round)))
+			}
+			results, err := s.Commit(context.Background(), batch)
+			if err != nil {
+				t.Errorf("node %d: %v", n, err)
+				return
+			}
+			for _, res := range results {
+				if res.Err != nil || len(res.Steps) != 1 || res.Steps[0].Stands {
+					t.Errorf("node %d: %+v", n, res)
+				}
+			}
+		}
+	})
+	total := int64(0)
+	for n := range runs {
+		id := storetest.NewRun(n).ID
+		_, history, err := all[1].Load(context.Background(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries, err := all[1].Entries(context.Background(), store.EntryQuery{RunID: id, EntriesMax: 1000, BytesMax: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[workflow.StepID]bool{}
+		for i, e := range entries {
+			if e.Entry != int64(i+1) || seen[e.StepID] {
+				t.Errorf("run %s has entry %d (%s) at place %d", id, e.Entry, e.Name, i+1)
+			}
+			seen[e.StepID] = true
+		}
+		if history.Entries != int64(len(entries)) || history.Bytes != int64(len(entries)) {
+			t.Errorf("run %s counts %+v, and has %d entries", id, history, len(entries))
+		}
+		total += history.Entries
+	}
+	if want := int64(nodesInTests*rounds*runs + rounds*runs); total != want {
+		t.Errorf("%d entries, want %d", total, want)
+	}
+}
+
+// N1, W8: of nodes that do the same, one does it.
+func TestOneNodeWins(t *testing.T) {
+	all := nodes(t)
+	ctx := context.Background()
+	for round := range 15 {
+		run := inCall(t, all[0], round)
+		next, err := workflow.Apply(run, workflow.Cancel{}, storetest.T0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		later := store.LaterEvent{Env: "default", Name: "later", ID: fmt.Sprint(round), DueAt: storetest.T0}
+		storetest.Commit(t, all[0], store.PutLater{Event: later})
+		sc := store.Schedule{Env: "default", ID: fmt.Sprint(round), Version: 1, CreatedAt: storetest.T0}
+		var mu sync.Mutex
+		wins := map[string]int{}
+		onEach(all, func(n int, s *postgres.Store) {
+			owner := storetest.NewRun(1000*(n+1) + round)
+			key := store.Key{Env: "default", Kind: store.KeyRun, Scope: "shop/w", Key: fmt.Sprint(round), Owner: owner.ID}
+			event := store.Event{Env: "default", Name: "e", ID: fmt.Sprint(round), CreatedAt: storetest.T0}
+			batch := []store.Change{
+				{store.UpdateRun{Run: next.Run}},
+				{store.TakeKey{Key: key, Now: storetest.T0, Then: []store.Op{store.InsertRun{Run: owner}}}},
+				{store.InsertEvent{Event: event}},
+				{store.PutSchedule{Schedule: sc}},
+				{store.DropLater{Env: "default", Name: "later", ID: later.ID}},
+				{store.UseEvent{RunID: run.ID, Position: 1}},
+				{store.InsertRun{Run: storetest.NewRun(100000 + round)}},
+			}
+			results, err := s.Commit(ctx, batch)
+			if err != nil {
+				t.Errorf("node %d: %v", n, err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for i, res := range results {
+				if res.Err == nil && (len(res.Keys) == 0 || res.Keys[0].Taken) {
+					wins[fmt.Sprintf("%d %T", i, batch[i][0])]++
+				}
+				if res.Err != nil && !errors.Is(res.Err, store.ErrStale) && !errors.Is(res.Err, store.ErrExists) {
+					t.Errorf("node %d: %v", n, res.Err)
+				}
+			}
+		})
+		for what, n := range wins {
+			if n != 1 {
+				t.Errorf("round %d: %d nodes won %s", round, n, what)
+			}
+		}
+		if len(wins) != 7 {
+			t.Errorf("round %d: somebody won %v", round, wins)
+		}
+	}
+}
+
+// E1: who has seen an event has seen all before it, so that a cursor passes over none.
+func TestEventsShowInTheirOrder(t *testing.T) {
+	all := nodes(t)
+	ctx := context.Background()
+	reading, done := context.WithCancel(ctx)
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		for cursor := int64(0); reading.Err() == nil; {
+			events, err := all[0].Events(ctx, store.EventQuery{Forward: true, After: cursor, Limit: 100})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for _, e := range events {
+				if e.Position != cursor+1 {
+					t.Errorf("event %d shows after %d", e.Position, cursor)
+				}
+				cursor = e.Position
+			}
+		}
+	})
+	onEach(all, func(n int, s *postgres.Store) {
+		for round := range 20 {
+			change := store.Change{store.InsertEvent{Event: store.Event{Env: "default", Name: "e", ID: fmt.Sprint(n, round), CreatedAt: storetest.T0}}}
+			if _, err := s.Commit(ctx, slices.Repeat([]store.Change{change}, 2)); err != nil {
+				t.Errorf("node %d: %v", n, err)
+			}
+		}
+	})
+	done()
+	reader.Wait()
+	events, err := all[0].Events(ctx, store.EventQuery{Env: "default", Limit: 1000})
+	if err != nil || len(events) != nodesInTests*20 || events[0].Position != nodesInTests*20 {
+		t.Errorf("%d events, %v", len(events), err)
+	}
+}

@@ -1,0 +1,130 @@
+package pgtest
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// Cut is where a Proxy cuts a connection.
+type Cut int32
+
+// The places of cuts.
+const (
+	CutNowhere Cut = iota
+	// CutBeforeBegin: what begins a transaction does not reach the server.
+	CutBeforeBegin
+	// CutAfterBegin: what begins a transaction reaches the server, and its answer is lost.
+	CutAfterBegin
+	// CutBeforeCommit: the COMMIT does not reach the server.
+	CutBeforeCommit
+	// CutAfterCommit: the server has committed, and its answer is lost.
+	CutAfterCommit
+)
+
+// Proxy stands between a client and a server, and cuts a connection where it is told to.
+type Proxy struct {
+	Port int
+
+	cut  atomic.Int32 // a Cut, which is done once
+	cuts atomic.Int32
+	busy sync.WaitGroup
+}
+
+// Proxy starts a proxy before the server; it goes with the test.
+func (s *Server) Proxy(t testing.TB) *Proxy {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Proxy{Port: listener.Addr().(*net.TCPAddr).Port}
+	p.busy.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return // it was closed
+			}
+			p.busy.Go(func() { p.serve(client, s.Port) })
+		}
+	})
+	t.Cleanup(func() {
+		listener.Close()
+		p.busy.Wait()
+	})
+	return p
+}
+
+// URL is a database's, through the proxy.
+func (p *Proxy) URL(database string) string { return url(p.Port, database) }
+
+// CutOnce cuts the next connection that comes to that place.
+func (p *Proxy) CutOnce(at Cut) { p.cut.Store(int32(at)) }
+
+// Cuts is how many connections were cut.
+func (p *Proxy) Cuts() int { return int(p.cuts.Load()) }
+
+func (p *Proxy) serve(client net.Conn, port int) {
+	defer client.Close()
+	server, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	var silent atomic.Bool // answers are swallowed, and the first of them ends the connection
+	p.busy.Go(func() {
+		defer client.Close()
+		defer server.Close()
+		if _, err := io.Copy(&answers{client, &silent}, server); err != nil {
+			return // one of the two has gone
+		}
+	})
+	buffer := make([]byte, 1<<20)
+	for {
+		n, err := client.Read(buffer)
+		if err != nil {
+			return
+		}
+		switch p.takeCut(buffer[:n]) {
+		case CutBeforeBegin, CutBeforeCommit:
+			return
+		case CutAfterBegin, CutAfterCommit:
+			silent.Store(true)
+		default:
+		}
+		if _, err := server.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// takeCut tells whether what a client sends is where it is to be cut.
+func (p *Proxy) takeCut(sent []byte) Cut {
+	cut := Cut(p.cut.Load())
+	word := []byte("BEGIN ISOLATION LEVEL READ COMMITTED")
+	if cut == CutBeforeCommit || cut == CutAfterCommit {
+		word = []byte("COMMIT\x00")
+	}
+	if cut == CutNowhere || !bytes.Contains(sent, word) || !p.cut.CompareAndSwap(int32(cut), int32(CutNowhere)) {
+		return CutNowhere
+	}
+	p.cuts.Add(1)
+	return cut
+}
+
+// answers hands a server's answers on, until they are to be lost.
+type answers struct {
+	to     io.Writer
+	silent *atomic.Bool
+}
+
+func (a *answers) Write(b []byte) (int, error) {
+	if a.silent.Load() {
+		return 0, io.ErrClosedPipe
+	}
+	return a.to.Write(b)
+}
