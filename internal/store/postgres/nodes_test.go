@@ -92,58 +92,87 @@ func TestNodesThatSaveToTheSameRunsLeaveNoGaps(t *testing.T) {
 	}
 }
 
-// N1, W8: of nodes that do the same, one does it.
+// N1, W8: of nodes that do the same at the same time, one does it.
 func TestOneNodeWins(t *testing.T) {
 	all := nodes(t)
-	ctx := context.Background()
-	for round := range 15 {
-		run := inCall(t, all[0], round)
-		next, err := workflow.Apply(run, workflow.Cancel{}, storetest.T0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		later := store.LaterEvent{Env: "default", Name: "later", ID: fmt.Sprint(round), DueAt: storetest.T0}
-		storetest.Commit(t, all[0], store.PutLater{Event: later})
-		sc := store.Schedule{Env: "default", ID: fmt.Sprint(round), Version: 1, CreatedAt: storetest.T0}
-		var mu sync.Mutex
-		wins := map[string]int{}
-		onEach(all, func(n int, s *postgres.Store) {
-			owner := storetest.NewRun(1000*(n+1) + round)
-			key := store.Key{Env: "default", Kind: store.KeyRun, Scope: "shop/w", Key: fmt.Sprint(round), Owner: owner.ID}
-			event := store.Event{Env: "default", Name: "e", ID: fmt.Sprint(round), CreatedAt: storetest.T0}
-			batch := []store.Change{
-				{store.UpdateRun{Run: next.Run}},
-				{store.TakeKey{Key: key, Now: storetest.T0, Then: []store.Op{store.InsertRun{Run: owner}}}},
-				{store.InsertEvent{Event: event}},
-				{store.PutSchedule{Schedule: sc}},
-				{store.DropLater{Env: "default", Name: "later", ID: later.ID}},
-				{store.UseEvent{RunID: run.ID, Position: 1}},
-				{store.InsertRun{Run: storetest.NewRun(100000 + round)}},
-			}
-			results, err := s.Commit(ctx, batch)
-			if err != nil {
-				t.Errorf("node %d: %v", n, err)
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			for i, res := range results {
+	const rounds = 8
+	wins := map[string]int{}
+	for round := range rounds {
+		for _, c := range contested(t, all[0], round) {
+			var mu sync.Mutex
+			onEach(all, func(n int, s *postgres.Store) {
+				results, err := s.Commit(context.Background(), []store.Change{{c.by(n)}})
+				if err != nil {
+					t.Errorf("%s by node %d: %v", c.what, n, err)
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				res := results[0]
 				if res.Err == nil && (len(res.Keys) == 0 || res.Keys[0].Taken) {
-					wins[fmt.Sprintf("%d %T", i, batch[i][0])]++
+					wins[c.what]++
 				}
 				if res.Err != nil && !errors.Is(res.Err, store.ErrStale) && !errors.Is(res.Err, store.ErrExists) {
-					t.Errorf("node %d: %v", n, res.Err)
+					t.Errorf("%s by node %d: %v", c.what, n, res.Err)
 				}
-			}
-		})
-		for what, n := range wins {
-			if n != 1 {
-				t.Errorf("round %d: %d nodes won %s", round, n, what)
+			})
+			if wins[c.what] != round+1 {
+				t.Fatalf("round %d: %d nodes won %s", round+1, wins[c.what], c.what)
 			}
 		}
-		if len(wins) != 7 {
-			t.Errorf("round %d: somebody won %v", round, wins)
+	}
+	if len(wins) != 12 {
+		t.Errorf("%v", wins)
+	}
+}
+
+// contest is an op that one of many nodes can do.
+type contest struct {
+	what string
+	by   func(node int) store.Op
+}
+
+// contested makes what nodes will contend for.
+func contested(t *testing.T, s store.Store, round int) []contest {
+	run := inCall(t, s, round)
+	next, err := workflow.Apply(run, workflow.Cancel{}, storetest.T0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := fmt.Sprint(round)
+	event := store.Event{Env: "default", Name: "e", ID: id, CreatedAt: storetest.T0}
+	first := store.Schedule{Env: "default", ID: id, Version: 1, CreatedAt: storetest.T0}
+	second := first
+	second.Version = 2
+	callback := store.Callback{TokenHash: id, Env: "default", RunID: run.ID, StepID: workflow.StepID{Name: "callback", Number: 1}}
+	owned := func(kind store.KeyKind, node int) store.Key {
+		return store.Key{Env: "default", Kind: kind, Scope: "s", Key: id, Owner: fmt.Sprint("owner ", node)}
+	}
+	expired := owned(store.KeyEvent, -1)
+	expired.ExpiresAt = storetest.T0
+	for _, op := range []store.Op{
+		store.TakeKey{Key: expired, Now: storetest.T0.Add(-1)}, store.TakeKey{Key: owned(store.KeyClaim, -1), Now: storetest.T0},
+		store.PutLater{Event: store.LaterEvent{Env: "default", Name: "e", ID: id, DueAt: storetest.T0}},
+	} {
+		if res := storetest.Commit(t, s, op); res.Err != nil {
+			t.Fatal(res.Err)
 		}
+	}
+	return []contest{
+		{"a version of a run", func(int) store.Op { return store.UpdateRun{Run: next.Run} }},
+		{"a run's id", func(int) store.Op { return store.InsertRun{Run: storetest.NewRun(1000 + round)} }},
+		{"an event's id", func(int) store.Op { return store.InsertEvent{Event: event} }},
+		{"an event for a wait", func(int) store.Op { return store.UseEvent{RunID: run.ID, Position: 1} }},
+		{"a key", func(n int) store.Op { return store.TakeKey{Key: owned(store.KeyRun, n), Now: storetest.T0} }},
+		{"a key that has expired", func(n int) store.Op { return store.TakeKey{Key: owned(store.KeyEvent, n), Now: storetest.T0} }},
+		{"a claim that passes on", func(n int) store.Op {
+			return store.PassKey{Key: owned(store.KeyClaim, n), From: "owner -1"}
+		}},
+		{"a new schedule", func(int) store.Op { return store.PutSchedule{Schedule: first} }},
+		{"a schedule's next version", func(int) store.Op { return store.PutSchedule{Schedule: second} }},
+		{"an event that is due", func(int) store.Op { return store.DropLater{Env: "default", Name: "e", ID: id} }},
+		{"a callback", func(int) store.Op { return store.InsertCallback{Callback: callback} }},
+		{"a callback's answer", func(int) store.Op { return store.EndCallback{TokenHash: id, Now: storetest.T0} }},
 	}
 }
 
