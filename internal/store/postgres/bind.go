@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -214,8 +215,11 @@ func (b *batch) run(ctx context.Context, conn *pgconn.PgConn) (answered int, err
 	for results.NextResult() {
 		reader, t := results.ResultReader(), b.takes[answered]
 		for reader.NextRow() {
-			if t.row != nil && err == nil {
-				err = t.row(&scanner{values: reader.Values()})
+			if t.row == nil || err != nil {
+				continue
+			}
+			if failure := t.row(&scanner{values: reader.Values()}); failure != nil {
+				err = errors.Join(errRow, failure)
 			}
 		}
 		tag, failure := reader.Close()

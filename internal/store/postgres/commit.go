@@ -92,10 +92,10 @@ func (t *transaction) play(ctx context.Context) error {
 		for i := first; i < after; i++ {
 			v.change(t.changes[i], &t.results[i])
 		}
+		v.flush()
 		if v.err != nil {
 			return v.err
 		}
-		v.flush()
 		first = after
 	}
 	return nil

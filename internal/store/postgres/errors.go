@@ -61,6 +61,12 @@ var classes = map[string]outcome{
 
 // classify tells what a failure says. committing: the COMMIT had been sent, everything before it was answered, and it was not.
 func classify(err error, committing bool) outcome {
+	switch {
+	case errors.Is(err, store.ErrBadChange):
+		return outcomeBad
+	case errors.Is(err, errRow):
+		return outcomeLater
+	}
 	var answer *pgconn.PgError
 	if !errors.As(err, &answer) {
 		if committing && !pgconn.SafeToRetry(err) {
@@ -82,6 +88,9 @@ func classify(err error, committing bool) outcome {
 	}
 	return found
 }
+
+// errRow: a row holds what no server has written there. People must look.
+var errRow = errors.New("a row can't be read")
 
 // wrap gives a commit's failure its place in the closed list.
 func wrap(err error, o outcome, changes int) error {

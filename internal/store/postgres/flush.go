@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"encoding/json/v2"
+	"maps"
+	"slices"
 
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/workflow"
@@ -57,7 +59,9 @@ func (v *view) flushRemoved() {
 
 func (v *view) flushRuns() {
 	inserted, rewritten, heads, newValues, changedValues := &rowset{}, &rowset{}, &rowset{}, &rowset{}, &rowset{}
-	for _, x := range v.runs {
+	// In order: two nodes that insert the same runs must not wait for each other.
+	for _, id := range slices.Sorted(maps.Keys(v.runs)) {
+		x := v.runs[id]
 		switch {
 		case !x.stored:
 			t := inserted.row()
@@ -189,7 +193,7 @@ func (v *view) bindWait(t *rowset, seq int64, w *wait) {
 	if w.Event != nil {
 		var err error
 		if event, err = json.Marshal(w.Event); err != nil {
-			v.fail("encoding a wait of run %s: %w", w.RunID, err)
+			v.fail("encoding a wait of run "+w.RunID, err)
 		}
 	}
 	t.int(w.Order)
@@ -224,7 +228,8 @@ func bindWaitEvents(rows *rowset, w *wait) {
 
 func (v *view) flushKeys() {
 	inserted, updated := &rowset{}, &rowset{}
-	for _, k := range v.keys {
+	for _, id := range slices.SortedFunc(maps.Keys(v.keys), keyID.compare) { // as with runs
+		k := v.keys[id]
 		if !k.changed || k.gone {
 			continue
 		}
@@ -347,7 +352,7 @@ func (v *view) flushAdded() {
 	for _, a := range v.apps {
 		gone, err := json.Marshal(a.Gone)
 		if err != nil {
-			v.fail("encoding what app %s lacks: %w", a.Name, err)
+			v.fail("encoding what app "+a.Name+" lacks", err)
 		}
 		t := apps.row()
 		t.text(a.Env)
@@ -393,7 +398,7 @@ func (v *view) flushDeliveries() {
 	for _, d := range v.written.deliveries {
 		events, err := json.Marshal(d.Events)
 		if err != nil {
-			v.fail("encoding the events of delivery %s: %w", d.ID, err)
+			v.fail("encoding the events of delivery "+d.ID, err)
 		}
 		t := rows.row()
 		t.text(d.ID)

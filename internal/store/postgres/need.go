@@ -1,6 +1,8 @@
 package postgres
 
 import (
+	"cmp"
+
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/workflow"
 )
@@ -65,6 +67,10 @@ type keyID struct {
 }
 
 func idOf(k store.Key) keyID { return keyID{k.Env, k.Kind, k.Scope, k.Key} }
+
+func (k keyID) compare(other keyID) int {
+	return cmp.Or(cmp.Compare(k.env, other.env), cmp.Compare(k.kind, other.kind), cmp.Compare(k.scope, other.scope), cmp.Compare(k.key, other.key))
+}
 
 type chapterKey struct {
 	run     string

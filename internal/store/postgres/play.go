@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -280,9 +281,9 @@ func (v *view) addLogs(op store.AddLogs) {
 	v.lineCounts[chapter] = count
 }
 
-// fail keeps the first failure of playing.
-func (v *view) fail(format string, args ...any) {
+// fail refuses the whole batch for the data of a change (N3). The first failure is kept.
+func (v *view) fail(what string, err error) {
 	if v.err == nil {
-		v.err = fmt.Errorf(format, args...)
+		v.err = fmt.Errorf("%s: %w", what, errors.Join(store.ErrBadChange, err))
 	}
 }

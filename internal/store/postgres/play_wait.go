@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/store"
@@ -122,7 +123,7 @@ func (v *view) openWait(x *run, w store.OpenWait) bool {
 	if w.Start != nil {
 		if v.runs[w.Start.Run.ID] != nil {
 			// No check looks at a child's id, which nobody else has drawn: the whole batch must not write over a run.
-			v.fail("run %s, which a wait starts, is there already: %w", w.Start.Run.ID, store.ErrBadChange)
+			v.fail("starting the child of run "+x.id, fmt.Errorf("run %s: %w", w.Start.Run.ID, store.ErrExists))
 			return false
 		}
 		v.insertRun(*w.Start)
@@ -244,6 +245,6 @@ func (v *view) writeDue(op store.Op) {
 		}
 		delete(v.later, id)
 	default:
-		v.fail("postgres: no such op: %T: %w", op, store.ErrBadChange)
+		v.fail("postgres", fmt.Errorf("no such op: %T", op))
 	}
 }

@@ -2,7 +2,11 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/store/postgres"
@@ -86,4 +90,45 @@ func TestATransactionPoolerMayStandBetween(t *testing.T) {
 		name := server.Database(t, migrated)
 		compare(t, name, pooler.URL(name))
 	})
+}
+
+// TestASaveTouchesNoIndexOfRuns: its new row stands on the same page, and every index still finds it.
+func TestASaveTouchesNoIndexOfRuns(t *testing.T) {
+	server := pgtest.Shared(t)
+	name := server.Database(t, migrated)
+	s := openURL(t, server.URL(name))
+	server.Exec(t, name, "SELECT pg_stat_reset()") // others had this database before
+	const runs, saves = 10, 5
+	for n := range runs {
+		inCall(t, s, n)
+	}
+	for save := range saves {
+		var batch []store.Change
+		for n := range runs {
+			batch = append(batch, saving(storetest.NewRun(n).ID, fmt.Sprint(save)))
+		}
+		if _, err := s.Commit(context.Background(), batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil { // a connection tells what it has done when it ends
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, server.URL(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	updates, inPlace := 0, 0
+	for updates < runs*saves {
+		row := conn.QueryRow(ctx, `SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'runs'`)
+		if err := row.Scan(&updates, &inPlace); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if inPlace < updates*9/10 {
+		t.Errorf("%d of %d updates of runs touched every index", updates-inPlace, updates)
+	}
 }
