@@ -84,6 +84,7 @@ generate-check: ## generated files are those that their sources make
 
 test-go: ## the server's tests
 	$(call stage,Go tests)
+	@scripts/postgres
 	@$(GO_TEST) ./...
 
 # Without the race detector: nothing here runs beside anything else, and it would take ten times as long.

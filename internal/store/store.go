@@ -1,7 +1,7 @@
 // Package store is the seam between the engine and what is durable. It decides nothing about runs: a Change says what it
 // expects and what it writes, and the store does all of it, durably, or none.
 //
-// The stores are memory (the model), and sqlite. The suite in storetest is their contract; it compares every store with the
+// The stores are memory (the model), sqlite (one node) and postgres (many). The suite in storetest is their contract; it compares every store with the
 // model. Writers are widened by new Ops, not by new methods.
 //
 // Invariants kept here: W1 (unique key of a step), W7 and W8 (unique keys of events, runs and keys), W9 (entries are numbered
