@@ -151,7 +151,8 @@ func contested(t *testing.T, s store.Store, round int) []contest {
 	expired := owned(store.KeyEvent, -1)
 	expired.ExpiresAt = storetest.T0
 	for _, op := range []store.Op{
-		store.TakeKey{Key: expired, Now: storetest.T0.Add(-1)}, store.TakeKey{Key: owned(store.KeyClaim, -1), Now: storetest.T0},
+		store.TakeKey{Key: expired, Now: storetest.T0.Add(-1)},
+		store.TakeKey{Key: owned(store.KeyClaim, -1), Now: storetest.T0},
 		store.PutLater{Event: store.LaterEvent{Env: "default", Name: "e", ID: id, DueAt: storetest.T0}},
 	} {
 		if res := storetest.Commit(t, s, op); res.Err != nil {

@@ -1,0 +1,107 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/store/postgres"
+	"github.com/nelkap/nelkap/internal/store/postgres/pgtest"
+	"github.com/nelkap/nelkap/internal/store/storetest"
+)
+
+func stop(t *testing.T, s *pgtest.Server) {
+	if err := s.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// synchronous has a server's commits wait for a standby of that name.
+func synchronous(t *testing.T, s *pgtest.Server, name string) {
+	t.Helper()
+	s.Exec(t, "postgres", fmt.Sprintf("ALTER SYSTEM SET synchronous_standby_names = '%s'", name), "SELECT pg_reload_conf()")
+}
+
+// TestTheStoreFollowsAFailover (L1): with a synchronous standby nothing that was acknowledged is lost, a server that does not write is told
+// from one that does, and the store goes on by itself when the standby is promoted.
+func TestTheStoreFollowsAFailover(t *testing.T) {
+	ctx := context.Background()
+	primary, err := pgtest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop(t, primary)
+	first := openURL(t, primary.URL("postgres")) // its schema comes along
+	run := inCall(t, first, 1)
+	standby, err := primary.Standby()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop(t, standby)
+	synchronous(t, primary, "*")
+
+	both := strings.Replace(primary.URL("postgres"), "/postgres?", fmt.Sprintf(",127.0.0.1:%d/postgres?", standby.Port), 1)
+	s := openURL(t, both)
+	if res := storetest.Commit(t, s, saving(run.ID, "acknowledged")...); res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	if refused, err := postgres.Open(ctx, standby.URL("postgres")); err == nil {
+		refused.Close()
+		t.Error("a store opened on a standby, which shows what has passed")
+	}
+	if err := primary.Crash(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Commit(ctx, []store.Change{saving(run.ID, "between")})
+	if err == nil || errors.Is(err, store.ErrBadChange) || errors.Is(err, store.ErrUnknown) {
+		t.Fatalf("while no server writes: %v", err)
+	}
+	standby.Exec(t, "postgres", "SELECT pg_promote()")
+	if res := storetest.Commit(t, s, saving(run.ID, "after")...); res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	if got := steps(t, s, run.ID); got != "1acknowledged 2after " {
+		t.Errorf("the history is %q", got)
+	}
+}
+
+// TestACommitThatWaitsForItsStandby and whose back end is terminated has an unknown outcome: it is written here, and nowhere else.
+func TestACommitThatWaitsForItsStandby(t *testing.T) {
+	ctx := context.Background()
+	server, err := pgtest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop(t, server)
+	s := openURL(t, server.URL("postgres"))
+	run := inCall(t, s, 1)
+	synchronous(t, server, "nobody")
+	committed := make(chan error)
+	go func() {
+		_, err := s.Commit(ctx, []store.Change{saving(run.ID, "a")})
+		committed <- err
+	}()
+	conn, err := pgx.Connect(ctx, server.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	for killed := false; !killed; {
+		row := conn.QueryRow(ctx, `SELECT count(pg_terminate_backend(pid)) > 0 FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
+		if err := row.Scan(&killed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-committed; !errors.Is(err, store.ErrUnknown) {
+		t.Errorf("%v", err)
+	}
+	server.Exec(t, "postgres", "ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
+	if got := steps(t, s, run.ID); got != "1a " {
+		t.Errorf("the history is %q", got)
+	}
+}
