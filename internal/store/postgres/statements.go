@@ -16,6 +16,8 @@ const (
 	callbackColumns = `callbacks.token_hash, callbacks.env, callbacks.run_id, callbacks.name, callbacks.number, callbacks.due_at, callbacks.ended_at, callbacks.payload`
 	waitColumns     = `waits.id, waits.run_id, waits.env, waits.name, waits.number, waits.kind, waits.due_at, waits.child, waits.of_number,
 		waits.event, waits.after, waits.looked, waits.orphan`
+	// A subquery, not a join: whatever the planner believes of a table that it has no statistics of, it looks up these rows alone.
+	childLives      = `, coalesce((SELECT ended_at = 0 FROM runs AS child WHERE child.id=waits.child), false)`
 	eventColumns    = `position, env, name, id, payload, created_at, runs`
 	keyColumns      = `keys.env, keys.kind, keys.scope, keys.key, keys.owner, keys.hash, keys.differs, keys.answer, keys.expires_at`
 	scheduleColumns = `env, id, app, workflow, expression, timezone, catch_up, payload, declared, paused, version, cursor_at, next_at, created_at`
@@ -27,10 +29,16 @@ const (
 	// Whatever the database's default is. Each statement sees what was committed before it began: those after sqlLockRuns see all that the
 	// changes before have done to those runs.
 	sqlBegin = `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`
-	// A node that stops in the middle of a transaction holds its locks until the server ends it. And a commit must be on disk before
-	// it is acknowledged (W6), whatever the database's default is; stronger settings stay.
+	// A node that stops in the middle of a transaction holds its locks until the server ends it. A commit must be on disk before it is
+	// acknowledged (W6), whatever the database's default is; stronger settings stay. And a batch finds a few rows of large tables through
+	// their indexes: what the planner believes of a table of which it has no statistics yet must not make it read
+	// the whole, or compile a statement that is carried out once.
 	sqlBounds = `SELECT set_config('lock_timeout', $1::bigint::text, true), set_config('idle_in_transaction_session_timeout', $2::bigint::text, true),
-		set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)`
+		set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true),
+		CASE WHEN current_setting('enable_hashjoin', true) IS NOT NULL THEN set_config('enable_hashjoin', 'off', true) END,
+		CASE WHEN current_setting('enable_mergejoin', true) IS NOT NULL THEN set_config('enable_mergejoin', 'off', true) END,
+		CASE WHEN current_setting('enable_seqscan', true) IS NOT NULL THEN set_config('enable_seqscan', 'off', true) END,
+		CASE WHEN current_setting('jit', true) IS NOT NULL THEN set_config('jit', 'off', true) END`
 	sqlBeginRead = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
 	sqlCommit    = `COMMIT`
 	sqlRollback  = `ROLLBACK`
@@ -53,13 +61,12 @@ const (
 		JOIN runs ON runs.id=u.id JOIN attempts ON attempts.run=runs.seq AND attempts.name=u.name AND attempts.number=u.number`
 	sqlGatherOpenAttempts = `SELECT u.id, ` + attemptColumns + ` FROM unnest($1::bytea[]) AS u(id)
 		JOIN runs ON runs.id=u.id JOIN attempts ON attempts.run=runs.seq AND (attempts.ended_at = 0 OR attempts.retry_at > 0)`
-	sqlGatherWaits = `SELECT ` + waitColumns + `, child.ended_at = 0 FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) AS u(id, name, number)
-		JOIN runs ON runs.id=u.id JOIN waits ON waits.run=runs.seq AND waits.name=u.name AND waits.number=u.number
-		LEFT JOIN runs AS child ON child.id=waits.child`
-	sqlGatherWaitsOfRuns = `SELECT ` + waitColumns + `, child.ended_at = 0 FROM unnest($1::bytea[]) AS u(id)
-		JOIN runs ON runs.id=u.id JOIN waits ON waits.run=runs.seq LEFT JOIN runs AS child ON child.id=waits.child`
-	sqlGatherInvokes = `SELECT ` + waitColumns + `, child.ended_at = 0 FROM unnest($1::bytea[], $2::bytea[]) AS u(id, child)
-		JOIN runs ON runs.id=u.id JOIN waits ON waits.run=runs.seq AND waits.child=u.child LEFT JOIN runs AS child ON child.id=waits.child`
+	sqlGatherWaits = `SELECT ` + waitColumns + childLives + ` FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) AS u(id, name, number)
+		JOIN runs ON runs.id=u.id JOIN waits ON waits.run=runs.seq AND waits.name=u.name AND waits.number=u.number`
+	sqlGatherWaitsOfRuns = `SELECT ` + waitColumns + childLives + ` FROM unnest($1::bytea[]) AS u(id)
+		JOIN runs ON runs.id=u.id JOIN waits ON waits.run=runs.seq`
+	sqlGatherInvokes = `SELECT ` + waitColumns + childLives + ` FROM unnest($1::bytea[], $2::bytea[]) AS u(id, child)
+		JOIN runs ON runs.id=u.id JOIN waits ON waits.run=runs.seq AND waits.child=u.child`
 	sqlGatherUses = `SELECT u.id, event_uses.position FROM unnest($1::bytea[], $2::bigint[]) AS u(id, position)
 		JOIN runs ON runs.id=u.id JOIN event_uses ON event_uses.run=runs.seq AND event_uses.position=u.position`
 	sqlGatherEvents = `SELECT events.env, events.name, events.id FROM unnest($1::bytea[], $2::bytea[], $3::bytea[]) AS u(env, name, id)
@@ -131,8 +138,9 @@ const (
 		ORDER BY waits.id LIMIT $6::bigint`
 	sqlWaitsOfRun    = `SELECT ` + waitColumns + ` FROM waits WHERE waits.run=(SELECT seq FROM runs WHERE id=$1::bytea) AND waits.id > $2::bigint ORDER BY waits.id LIMIT $3::bigint`
 	sqlWaitsUnlooked = `SELECT ` + waitColumns + ` FROM waits WHERE NOT looked AND waits.id > $1::bigint ORDER BY waits.id LIMIT $2::bigint`
-	sqlWaitsOfKin    = `SELECT ` + waitColumns + ` FROM waits JOIN runs ON runs.id=waits.run_id LEFT JOIN runs AS child ON child.id=waits.child
-		WHERE waits.kind = 'invoke' AND waits.id > $1::bigint AND (orphan OR runs.ended_at > 0 OR child.id IS NULL OR child.ended_at > 0) ORDER BY waits.id LIMIT $2::bigint`
+	sqlWaitsOfKin    = `SELECT ` + waitColumns + ` FROM waits WHERE waits.kind = 'invoke' AND waits.id > $1::bigint
+			AND (orphan OR (SELECT ended_at > 0 FROM runs WHERE runs.id=waits.run_id) OR coalesce((SELECT ended_at > 0 FROM runs AS child WHERE child.id=waits.child), true))
+		ORDER BY waits.id LIMIT $2::bigint`
 	sqlWaitsFulfilled = `SELECT ` + waitColumns + ` FROM waits JOIN callbacks ON callbacks.run = waits.run AND callbacks.name = waits.name AND callbacks.number = waits.of_number
 		WHERE waits.kind = 'callback' AND callbacks.ended_at > 0 AND waits.id > $1::bigint ORDER BY waits.id LIMIT $2::bigint`
 	sqlSelectMatchPaths     = `SELECT DISTINCT paths FROM wait_events WHERE env=$1::bytea AND event=$2::bytea AND paths <> '' ORDER BY paths`

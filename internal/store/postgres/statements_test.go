@@ -8,8 +8,11 @@ import (
 	"go/types"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/nelkap/nelkap/internal/store/postgres/pgtest"
 )
@@ -47,21 +50,70 @@ func statements(t *testing.T) map[string]string {
 
 // TestEveryStatementFitsTheSchema prepares each against a freshly migrated database.
 func TestEveryStatementFitsTheSchema(t *testing.T) {
+	conn := bare(t)
+	for name, text := range statements(t) {
+		if _, err := conn.Prepare(t.Context(), "", text, nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// bare is a connection to a freshly migrated database.
+func bare(t *testing.T) *pgconn.PgConn {
+	t.Helper()
 	server := pgtest.Shared(t)
 	s, err := Open(t.Context(), server.URL(server.Database(t, pgtest.Kind{Name: "bare", Prepare: func(string) error { return nil }, Empty: "DROP OWNED BY CURRENT_USER"})))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	t.Cleanup(func() { s.Close() })
 	conn, err := s.pool.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Release()
+	t.Cleanup(conn.Release)
+	return conn.Conn().PgConn()
+}
+
+// TestABatchReadsNoTableWhole: with the settings of its transaction, what a batch gathers and changes is found through indexes, whatever
+// is known of the tables, but for those that have a handful of rows.
+func TestABatchReadsNoTableWhole(t *testing.T) {
+	ofBatches := regexp.MustCompile(`^sql(Gather|Lock|Insert|Update|Delete|Drop|Put|Copy|Count|Empty)`)
+	small := regexp.MustCompile(`nelkap_schema|counters`)
+	parameter := regexp.MustCompile(`\$(\d+)`)
+	conn, looked := bare(t), 0
 	for name, text := range statements(t) {
-		if _, err := conn.Conn().PgConn().Prepare(t.Context(), "", text, nil); err != nil {
-			t.Errorf("%s: %v", name, err)
+		if !ofBatches.MatchString(name) || small.MatchString(text) {
+			continue
 		}
+		count := 0
+		for _, found := range parameter.FindAllStringSubmatch(text, -1) {
+			n, err := strconv.Atoi(found[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			count = max(count, n)
+		}
+		plan := strings.Builder{}
+		b := &batch{}
+		b.add(sqlBegin, nil, nil)
+		b.add(sqlBounds, (&params{}).int(0).int(0), nil)
+		b.add("SET LOCAL plan_cache_mode = force_generic_plan", nil, nil)
+		b.add("PREPARE it AS "+text, nil, nil)
+		b.add("EXPLAIN (COSTS off) EXECUTE it("+strings.TrimSuffix(strings.Repeat("NULL, ", count), ", ")+")", nil,
+			func(r *scanner) error { plan.WriteString(r.text() + "\n"); return nil })
+		b.add("DEALLOCATE it", nil, nil)
+		b.add(sqlRollback, nil, nil)
+		if _, err := b.run(t.Context(), conn); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if regexp.MustCompile(`Seq Scan|Hash.*Join|Merge.*Join`).MatchString(plan.String()) {
+			t.Errorf("%s reads a table whole:\n%s", name, plan.String())
+		}
+		looked++
+	}
+	if looked < 50 {
+		t.Errorf("only %d statements were looked at", looked)
 	}
 }
 
