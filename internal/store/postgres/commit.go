@@ -33,7 +33,7 @@ func (s *Store) try(ctx context.Context, changes []store.Change) ([]store.Result
 		return nil, classify(err, false), fmt.Errorf("waiting for a connection: %w", err)
 	}
 	defer pooled.Release()
-	t := &transaction{conn: pooled.Conn().PgConn(), changes: changes, results: make([]store.Result, len(changes))}
+	t := &transaction{store: s, conn: pooled.Conn().PgConn(), changes: changes, results: make([]store.Result, len(changes))}
 	err = t.play(ctx)
 	if err == nil {
 		err = t.commit(ctx)
@@ -50,6 +50,7 @@ func (s *Store) try(ctx context.Context, changes []store.Change) ([]store.Result
 
 // transaction is one try of a batch.
 type transaction struct {
+	store   *Store
 	conn    *pgconn.PgConn
 	changes []store.Change
 	results []store.Result
@@ -63,7 +64,7 @@ type transaction struct {
 func (t *transaction) play(ctx context.Context) error {
 	t.out = &batch{}
 	t.out.add(sqlBegin, nil, nil)
-	t.out.add(sqlBounds, (&params{}).int(lockTime.Milliseconds()).int(lockTime.Milliseconds()), nil)
+	t.out.add(sqlBounds, (&params{}).int(t.store.lockTime.Milliseconds()).int(t.store.lockTime.Milliseconds()), nil)
 	locks := &need{}
 	for _, change := range t.changes {
 		locks.change(change)
@@ -112,7 +113,7 @@ func (t *transaction) send(ctx context.Context) error {
 // commit sends what is left with the COMMIT behind it. From here on the caller's leaving changes nothing: it would only make the outcome
 // unknown.
 func (t *transaction) commit(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), transactionTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.store.transactionTime)
 	defer cancel()
 	tag := ""
 	t.out.append(sqlCommit, nil, take{done: func(c pgconn.CommandTag) { tag = c.String() }})

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/store/postgres"
@@ -138,6 +140,119 @@ func TestACommitWhoseBackendIsTerminated(t *testing.T) {
 	}
 }
 
+// TestANodeThatStandsStill in the middle of a transaction, with its runs locked, holds the others up for a bounded time, and does no harm
+// when it goes on.
+func TestANodeThatStandsStill(t *testing.T) {
+	server := pgtest.Shared(t)
+	name := server.Database(t, migrated)
+	proxy := server.Proxy(t)
+	still, other := openURL(t, proxy.URL(name)), openURL(t, server.URL(name))
+	still.SetBounds(time.Minute, 100*time.Millisecond)
+	run := inCall(t, other, 1)
+	proxy.CutOnce(pgtest.StallAfterBegin)
+	ctx, goOn := context.WithCancel(context.Background())
+	committed := make(chan error)
+	go func() {
+		_, err := still.Commit(ctx, []store.Change{saving(run.ID, "still")})
+		committed <- err
+	}()
+	conn, err := pgx.Connect(context.Background(), server.URL(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	for inside := false; !inside; {
+		row := conn.QueryRow(context.Background(), `SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'`)
+		if err := row.Scan(&inside); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if res := storetest.Commit(t, other, saving(run.ID, "other")...); res.Err != nil || res.Steps[0].Entry != 1 {
+		t.Errorf("%+v", res)
+	}
+	goOn()
+	if err := <-committed; err == nil || errors.Is(err, store.ErrUnknown) {
+		t.Errorf("the node that stood still: %v", err)
+	}
+	if got := steps(t, other, run.ID); got != "1other " {
+		t.Errorf("the history is %q", got)
+	}
+}
+
+// TestADeadlock with somebody who takes locks in another order is resolved by trying again.
+func TestADeadlock(t *testing.T) {
+	server := pgtest.Shared(t)
+	name := server.Database(t, migrated)
+	s := openURL(t, server.URL(name))
+	first, second := inCall(t, s, 1), inCall(t, s, 2)
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, server.URL(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	exec := func(statement string, args ...any) {
+		t.Helper()
+		if _, err := conn.Exec(ctx, statement, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec("BEGIN")
+	exec("SET LOCAL deadlock_timeout = '1min'") // the store's side finds the deadlock, and gives way
+	exec("SELECT 1 FROM runs WHERE id = $1 FOR UPDATE", []byte(second.ID))
+	committed := make(chan error)
+	go func() {
+		_, err := s.Commit(ctx, []store.Change{saving(first.ID, "a"), saving(second.ID, "a")})
+		committed <- err
+	}()
+	for waits := false; !waits; {
+		row := conn.QueryRow(ctx, `SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+		if err := row.Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+		exec("SELECT pg_stat_clear_snapshot()")
+	}
+	exec("SELECT 1 FROM runs WHERE id = $1 FOR UPDATE", []byte(first.ID))
+	exec("COMMIT")
+	if err := <-committed; err != nil {
+		t.Fatal(err)
+	}
+	if got := steps(t, s, first.ID) + steps(t, s, second.ID); got != "1a 1a " {
+		t.Errorf("the histories are %q", got)
+	}
+}
+
+// TestAServerWithoutAFreeConnection is told from a broken database: the store opens as soon as one is free.
+func TestAServerWithoutAFreeConnection(t *testing.T) {
+	server := pgtest.Shared(t)
+	name := server.Database(t, fresh)
+	server.Exec(t, name, "DROP ROLE IF EXISTS limited", "CREATE ROLE limited LOGIN CONNECTION LIMIT 1", "GRANT ALL ON SCHEMA public TO limited")
+	limited := strings.Replace(server.URL(name), "nelkap@", "limited@", 1) + "&pool_max_conns=1"
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	only, err := pgx.Connect(ctx, strings.TrimSuffix(limited, "&pool_max_conns=1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = postgres.Open(ctx, limited)
+	if refused := new(pgconn.PgError); !errors.As(err, &refused) || refused.Code != "53300" {
+		t.Errorf("%v", err)
+	}
+	if err := only.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		s, err := postgres.Open(ctx, limited)
+		if err == nil {
+			s.Close()
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestTheStoreGoesOnAfterTheServerCrashed (L1): while the server is away a commit fails and has written nothing, without a word on the
 // change; as soon as it is back the same store goes on, with all that was acknowledged.
 func TestTheStoreGoesOnAfterTheServerCrashed(t *testing.T) {
@@ -203,6 +318,9 @@ func TestAReaderWhoLeavesIsNotWaitedFor(t *testing.T) {
 	}
 }
 
+// fresh databases have nothing in them.
+var fresh = pgtest.Kind{Name: "fresh", Prepare: func(string) error { return nil }, Empty: `DROP SCHEMA public CASCADE; CREATE SCHEMA public`}
+
 // TestAServerThatIsTooOldRefusesToStart, as long as it would do harm.
 func TestAServerThatIsTooOldRefusesToStart(t *testing.T) {
 	server := pgtest.Shared(t)
@@ -221,7 +339,7 @@ func TestAServerThatIsTooOldRefusesToStart(t *testing.T) {
 // TestServersThatStartAtOnceMigrateOnce (L4).
 func TestServersThatStartAtOnceMigrateOnce(t *testing.T) {
 	server := pgtest.Shared(t)
-	name := server.Database(t, pgtest.Kind{Name: "fresh", Prepare: func(string) error { return nil }, Empty: "DROP OWNED BY CURRENT_USER"})
+	name := server.Database(t, fresh)
 	failures := make(chan error)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -31,8 +31,8 @@ const (
 	triesMax = 4
 	// pauseStd is the pause before the second try; it doubles, and is jittered so that nodes that met once don't meet again.
 	pauseStd = 10 * time.Millisecond
-	// transactionTime bounds one try: a database that doesn't answer must not hold a node for ever. Twice what the largest batch took on a
-	// slow disk.
+	// transactionTime bounds one try: a database that doesn't answer must not hold a node for ever. Twice lockTime, so that a batch outlives
+	// a node that stands still with its locks.
 	transactionTime = 10 * time.Second
 	// lockTime bounds the wait for a row that another node has locked, and for a node that stands still inside its transaction.
 	lockTime = 5 * time.Second
@@ -43,8 +43,8 @@ const (
 // Store is a store.Store in a Postgres database.
 type Store struct {
 	pool *pgxpool.Pool
-	// pause waits between tries; tests replace it.
-	pause func(ctx context.Context, d time.Duration)
+	// Set by Open, and shorter in tests.
+	transactionTime, lockTime time.Duration
 
 	closing sync.Once
 }
@@ -73,7 +73,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)
 	}
-	s := &Store{pool: pool, pause: pause}
+	s := &Store{pool: pool, transactionTime: transactionTime, lockTime: lockTime}
 	if err := s.migrate(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("bringing the database's schema up to date: %w", err), s.Close())
 	}
@@ -90,7 +90,7 @@ func (s *Store) Close() error {
 // written nothing, or what it is is unknown.
 func (s *Store) retry(ctx context.Context, do func(context.Context) (outcome, error)) (outcome, error) {
 	for try := 1; ; try++ {
-		bounded, cancel := context.WithTimeout(ctx, transactionTime)
+		bounded, cancel := context.WithTimeout(ctx, s.transactionTime)
 		o, err := do(bounded)
 		cancel()
 		if err == nil {
@@ -103,7 +103,7 @@ func (s *Store) retry(ctx context.Context, do func(context.Context) (outcome, er
 			return o, err
 		}
 		most := pauseStd << (try - 1)
-		s.pause(ctx, most/2+rand.N(most/2))
+		pause(ctx, most/2+rand.N(most/2))
 	}
 }
 

@@ -62,7 +62,7 @@ func TestEveryStatementFitsTheSchema(t *testing.T) {
 func bare(t *testing.T) *pgconn.PgConn {
 	t.Helper()
 	server := pgtest.Shared(t)
-	s, err := Open(t.Context(), server.URL(server.Database(t, pgtest.Kind{Name: "bare", Prepare: func(string) error { return nil }, Empty: "DROP OWNED BY CURRENT_USER"})))
+	s, err := Open(t.Context(), server.URL(server.Database(t, pgtest.Kind{Name: "bare", Prepare: func(string) error { return nil }, Empty: "DROP SCHEMA public CASCADE; CREATE SCHEMA public"})))
 	if err != nil {
 		t.Fatal(err)
 	}

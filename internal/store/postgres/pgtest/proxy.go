@@ -20,6 +20,8 @@ const (
 	CutBeforeBegin
 	// CutAfterBegin: what begins a transaction reaches the server, and its answer is lost.
 	CutAfterBegin
+	// StallAfterBegin: as CutAfterBegin, but both sides keep the connection, as when the client stands still.
+	StallAfterBegin
 	// CutBeforeCommit: the COMMIT does not reach the server.
 	CutBeforeCommit
 	// CutAfterCommit: the server has committed, and its answer is lost.
@@ -75,11 +77,11 @@ func (p *Proxy) serve(client net.Conn, port int) {
 		return
 	}
 	defer server.Close()
-	var silent atomic.Bool // answers are swallowed, and the first of them ends the connection
+	var silent, stalled atomic.Bool
 	p.busy.Go(func() {
 		defer client.Close()
 		defer server.Close()
-		if _, err := io.Copy(&answers{client, &silent}, server); err != nil {
+		if _, err := io.Copy(&answers{client, &silent, &stalled}, server); err != nil {
 			return // one of the two has gone
 		}
 	})
@@ -92,6 +94,8 @@ func (p *Proxy) serve(client net.Conn, port int) {
 		switch p.takeCut(buffer[:n]) {
 		case CutBeforeBegin, CutBeforeCommit:
 			return
+		case StallAfterBegin:
+			stalled.Store(true)
 		case CutAfterBegin, CutAfterCommit:
 			silent.Store(true)
 		default:
@@ -116,15 +120,18 @@ func (p *Proxy) takeCut(sent []byte) Cut {
 	return cut
 }
 
-// answers hands a server's answers on, until they are to be lost.
+// answers hands a server's answers on. Once it is silent the first ends the connection; once it is stalled they go nowhere.
 type answers struct {
-	to     io.Writer
-	silent *atomic.Bool
+	to              io.Writer
+	silent, stalled *atomic.Bool
 }
 
 func (a *answers) Write(b []byte) (int, error) {
 	if a.silent.Load() {
 		return 0, io.ErrClosedPipe
+	}
+	if a.stalled.Load() {
+		return len(b), nil
 	}
 	return a.to.Write(b)
 }
