@@ -20,7 +20,7 @@ const (
 	outcomeMoved
 	// outcomeLater: nothing was written, and trying again at once is of no use.
 	outcomeLater
-	// outcomeTaken: nothing was written, since another transaction has just stored a row that is unique. Once more, its row is seen.
+	// outcomeTaken: nothing was written, since another transaction has just stored what can be there but once. Once more, it is seen.
 	outcomeTaken
 	// outcomeBad: nothing was written, and never can be: it lies in the data of a change (N3).
 	outcomeBad
@@ -31,6 +31,8 @@ const (
 // codes are the SQLSTATEs that say more than their class does.
 var codes = map[string]outcome{
 	"23505": outcomeTaken,   // unique_violation
+	"42710": outcomeTaken,   // duplicate_object: two servers made the schema's table at once, whatever IF NOT EXISTS says
+	"42P07": outcomeTaken,   // duplicate_table: the same
 	"40003": outcomeUnknown, // statement_completion_unknown
 	"08007": outcomeUnknown, // transaction_resolution_unknown
 	"25006": outcomeMoved,   // read_only_sql_transaction: a standby, after a failover

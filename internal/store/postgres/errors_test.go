@@ -38,6 +38,8 @@ func TestEachFailureHasItsOutcome(t *testing.T) {
 		{"08P01", "FATAL", "the pooler lost its server", outcomeAgain, outcomeUnknown},
 		{"08007", "FATAL", "a transaction whose resolution is unknown", outcomeUnknown, outcomeUnknown},
 		{"23505", "ERROR", "a row that another node has just stored", outcomeTaken, outcomeTaken},
+		{"42710", "ERROR", "the schema's table, which another server has just made", outcomeTaken, outcomeTaken},
+		{"42P07", "ERROR", "the same, seen a moment later", outcomeTaken, outcomeTaken},
 		{"23514", "ERROR", "a row that the schema refuses", outcomeBad, outcomeBad},
 		{"22021", "ERROR", "a text that is not UTF-8", outcomeBad, outcomeBad},
 		{"22003", "ERROR", "a number out of range", outcomeBad, outcomeBad},

@@ -32,10 +32,7 @@ func (s *Store) migrate(ctx context.Context) error {
 			}
 			defer conn.Release()
 			done, err = migrateOnce(ctx, conn.Conn().PgConn())
-			if o := classify(err, false); o != outcomeTaken {
-				return o, err
-			}
-			return outcomeAgain, err // two servers made the schema's table at once
+			return classify(err, false), err
 		})
 		if err != nil || done {
 			return err
