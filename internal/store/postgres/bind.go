@@ -205,15 +205,14 @@ func (b *batch) append(sql string, p *params, t take) {
 	b.takes = append(b.takes, t)
 }
 
-// run sends the statements and takes their answers. It tells how many statements have been answered in full, whatever became of the
-// others.
-func (b *batch) run(ctx context.Context, conn *pgconn.PgConn) (answered int, err error) {
+// run sends the statements and takes their answers.
+func (b *batch) run(ctx context.Context, conn *pgconn.PgConn) (err error) {
 	if len(b.takes) == 0 {
-		return 0, nil
+		return nil
 	}
 	results := conn.ExecBatch(ctx, &b.statements)
-	for results.NextResult() {
-		reader, t := results.ResultReader(), b.takes[answered]
+	for n := 0; results.NextResult(); n++ {
+		reader, t := results.ResultReader(), b.takes[n]
 		for reader.NextRow() {
 			if t.row == nil || err != nil {
 				continue
@@ -229,10 +228,9 @@ func (b *batch) run(ctx context.Context, conn *pgconn.PgConn) (answered int, err
 		if t.done != nil {
 			t.done(tag)
 		}
-		answered++
 	}
 	if failure := results.Close(); failure != nil {
-		return answered, failure
+		return failure
 	}
-	return answered, err
+	return err
 }

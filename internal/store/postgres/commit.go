@@ -56,7 +56,7 @@ type transaction struct {
 	results []store.Result
 	// out are the statements that wait for the next round trip.
 	out *batch
-	// committing: whether the COMMIT took effect can only be said by its answer, which did not come.
+	// committing: the COMMIT has been sent, and no answer of it came.
 	committing bool
 }
 
@@ -106,8 +106,7 @@ func (t *transaction) play(ctx context.Context) error {
 func (t *transaction) send(ctx context.Context) error {
 	b := t.out
 	t.out = &batch{}
-	_, err := b.run(ctx, t.conn)
-	return err
+	return b.run(ctx, t.conn)
 }
 
 // commit sends what is left with the COMMIT behind it. From here on the caller's leaving changes nothing: it would only make the outcome
@@ -117,17 +116,17 @@ func (t *transaction) commit(ctx context.Context) error {
 	defer cancel()
 	tag := ""
 	t.out.append(sqlCommit, nil, take{done: func(c pgconn.CommandTag) { tag = c.String() }})
-	statements := len(t.out.takes)
-	answered, err := t.out.run(ctx, t.conn)
-	if answered == statements && tag == sqlCommit {
+	err := t.out.run(ctx, t.conn)
+	if tag == sqlCommit {
 		// What fails after the commit's answer is the connection alone, and only the next user's concern.
 		return nil
 	}
 	if err == nil {
 		return fmt.Errorf("the database answered COMMIT with %s", tag)
 	}
-	// An answer of the server tells how far it came; that a connection broke tells nothing, since answers may have been lost with it.
-	t.committing = answered == statements-1 || !isAnswer(err)
+	// How many statements were answered proves nothing: a pooler whose server is lost reports that at once, and the answers that it had
+	// not handed on are gone.
+	t.committing = true
 	return err
 }
 
@@ -135,5 +134,5 @@ func (t *transaction) commit(ctx context.Context) error {
 func (t *transaction) rollback(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_, _ = exec(ctx, t.conn, sqlRollback)
+	_ = exec(ctx, t.conn, sqlRollback)
 }

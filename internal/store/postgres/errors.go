@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -61,7 +62,7 @@ var classes = map[string]outcome{
 	"54": outcomeBad,   // program limit exceeded
 }
 
-// classify tells what a failure says. committing: the COMMIT had been sent, everything before it was answered, and it was not.
+// classify tells what a failure says. committing: the COMMIT had been sent, and no answer of it came.
 func classify(err error, committing bool) outcome {
 	switch {
 	case errors.Is(err, store.ErrBadChange):
@@ -76,20 +77,25 @@ func classify(err error, committing bool) outcome {
 		}
 		return outcomeAgain
 	}
+	class := answer.Code[:min(2, len(answer.Code))]
 	found, known := codes[answer.Code]
 	if !known {
-		found, known = classes[answer.Code[:min(2, len(answer.Code))]]
+		found, known = classes[class]
 	}
 	if !known {
 		found = outcomeLater
 	}
 	// An error undoes the transaction. What ends the connection may come after the commit's record was written: so it does when a
-	// server that waits for its standby is shut down.
-	if committing && answer.SeverityUnlocalized != "ERROR" {
+	// server that waits for its standby is shut down, or when a pooler lost its server and says so in its own words.
+	if committing && (answer.SeverityUnlocalized != "ERROR" || slices.Contains(doubtful, class)) {
 		return outcomeUnknown
 	}
 	return found
 }
+
+// doubtful are the classes that say of a COMMIT nothing but that somebody did not carry it out to its end: connection exceptions, operator
+// intervention, system and internal errors.
+var doubtful = []string{"", "08", "57", "58", "XX"}
 
 // errRow: a row holds what no server has written there. People must look.
 var errRow = errors.New("a row can't be read")
@@ -104,12 +110,6 @@ func wrap(err error, o outcome, changes int) error {
 	default:
 	}
 	return fmt.Errorf("committing %d changes: %w", changes, err)
-}
-
-// isAnswer tells whether the server itself reported the failure.
-func isAnswer(err error) bool {
-	var answer *pgconn.PgError
-	return errors.As(err, &answer)
 }
 
 // over tells whether the caller has gone.

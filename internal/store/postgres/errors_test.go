@@ -30,12 +30,13 @@ func TestEachFailureHasItsOutcome(t *testing.T) {
 		{"57P01", "FATAL", "the server is shut down, or the connection ended by an administrator", outcomeMoved, outcomeUnknown},
 		{"57P02", "FATAL", "another connection's crash", outcomeMoved, outcomeUnknown},
 		{"57P03", "FATAL", "the server starts up", outcomeMoved, outcomeUnknown},
-		{"57014", "ERROR", "a statement that was cancelled", outcomeLater, outcomeLater},
+		{"57014", "ERROR", "a statement that was cancelled", outcomeLater, outcomeUnknown},
 		{"25006", "ERROR", "a standby", outcomeMoved, outcomeMoved},
 		{"25P03", "FATAL", "this process stood still inside its transaction", outcomeAgain, outcomeUnknown},
 		{"0A000", "ERROR", "a plan that a migration made stale", outcomeMoved, outcomeMoved},
 		{"08006", "FATAL", "a connection failure that the pooler tells of", outcomeAgain, outcomeUnknown},
 		{"08P01", "FATAL", "the pooler lost its server", outcomeAgain, outcomeUnknown},
+		{"08P01", "ERROR", "the same, in the words of another pooler", outcomeAgain, outcomeUnknown},
 		{"08007", "FATAL", "a transaction whose resolution is unknown", outcomeUnknown, outcomeUnknown},
 		{"23505", "ERROR", "a row that another node has just stored", outcomeTaken, outcomeTaken},
 		{"42710", "ERROR", "the schema's table, which another server has just made", outcomeTaken, outcomeTaken},
@@ -47,7 +48,7 @@ func TestEachFailureHasItsOutcome(t *testing.T) {
 		{"42P01", "ERROR", "a table that is not there", outcomeLater, outcomeLater},
 		{"28P01", "FATAL", "a wrong password", outcomeLater, outcomeUnknown},
 		{"XX000", "PANIC", "a fault of the server's", outcomeLater, outcomeUnknown},
-		{"", "ERROR", "no code at all", outcomeLater, outcomeLater},
+		{"", "ERROR", "no code at all", outcomeLater, outcomeUnknown},
 	} {
 		err := error(&pgconn.PgError{Code: c.code, Severity: c.severity, SeverityUnlocalized: c.severity})
 		if got := classify(errors.Join(errors.New("around it"), err), false); got != c.before {

@@ -68,30 +68,45 @@ func TestACommitWhoseConnectionBreaks(t *testing.T) {
 		{"after the COMMIT took effect", pgtest.CutAfterCommit, true, "1a "},
 	} {
 		t.Run(c.outcome, func(t *testing.T) {
-			server := pgtest.Shared(t)
-			name := server.Database(t, migrated)
-			direct, proxy := openURL(t, server.URL(name)), server.Proxy(t)
-			s := openURL(t, proxy.URL(name))
-			run := inCall(t, s, 1)
-			proxy.CutOnce(c.cut)
-			results, err := s.Commit(context.Background(), []store.Change{saving(run.ID, "a")})
-			if errors.Is(err, store.ErrUnknown) != c.unknown || (err != nil) != c.unknown || errors.Is(err, store.ErrBadChange) {
-				t.Fatalf("%v", err)
-			}
-			if err == nil && (results[0].Err != nil || results[0].Steps[0].Entry != 1 || results[0].Steps[0].Stands) {
-				t.Errorf("%+v", results[0])
-			}
-			if got := steps(t, direct, run.ID); got != c.want {
-				t.Errorf("the history is %q, want %q", got, c.want)
-			}
-			if proxy.Cuts() != 1 {
-				t.Errorf("%d connections were cut", proxy.Cuts())
-			}
-			// The same once more is what a client does; it stands once.
-			if res := storetest.Commit(t, s, saving(run.ID, "a")...); res.Err != nil || res.Steps[0] != (store.StepResult{Entry: 1}) {
-				t.Errorf("once more: %+v", res)
-			}
+			proxy := pgtest.Shared(t).Proxy(t)
+			breaking{c.cut, c.unknown, c.want}.play(t, proxy, proxy.URL)
 		})
+		t.Run(c.outcome+", behind a pooler", func(t *testing.T) {
+			proxy := pgtest.Shared(t).Proxy(t)
+			breaking{c.cut, c.unknown, c.want}.play(t, proxy, proxy.Pooler(t).URL)
+		})
+	}
+}
+
+// breaking is a connection that breaks, and what is right then.
+type breaking struct {
+	cut     pgtest.Cut
+	unknown bool
+	want    string
+}
+
+func (c breaking) play(t *testing.T, proxy *pgtest.Proxy, url func(database string) string) {
+	server := pgtest.Shared(t)
+	name := server.Database(t, migrated)
+	direct, s := openURL(t, server.URL(name)), openURL(t, url(name))
+	run := inCall(t, s, 1)
+	proxy.CutOnce(c.cut)
+	results, err := s.Commit(context.Background(), []store.Change{saving(run.ID, "a")})
+	if errors.Is(err, store.ErrUnknown) != c.unknown || (err != nil) != c.unknown || errors.Is(err, store.ErrBadChange) {
+		t.Fatalf("%v", err)
+	}
+	if err == nil && (results[0].Err != nil || results[0].Steps[0].Entry != 1 || results[0].Steps[0].Stands) {
+		t.Errorf("%+v", results[0])
+	}
+	if got := steps(t, direct, run.ID); got != c.want {
+		t.Errorf("the history is %q, want %q", got, c.want)
+	}
+	if proxy.Cuts() != 1 {
+		t.Errorf("%d connections were cut", proxy.Cuts())
+	}
+	// The same once more is what a client does; it stands once.
+	if res := storetest.Commit(t, s, saving(run.ID, "a")...); res.Err != nil || res.Steps[0] != (store.StepResult{Entry: 1}) {
+		t.Errorf("once more: %+v", res)
 	}
 }
 

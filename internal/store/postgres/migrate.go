@@ -42,10 +42,10 @@ func (s *Store) migrate(ctx context.Context) error {
 
 // migrateOnce takes the schema one version further; done: there was none to take.
 func migrateOnce(ctx context.Context, conn *pgconn.PgConn) (done bool, err error) {
-	if _, err := exec(ctx, conn, sqlMakeVersions); err != nil {
+	if err := exec(ctx, conn, sqlMakeVersions); err != nil {
 		return false, err
 	}
-	if _, err := exec(ctx, conn, sqlMakeVersion); err != nil {
+	if err := exec(ctx, conn, sqlMakeVersion); err != nil {
 		return false, err
 	}
 	version, err := readVersion(ctx, conn, sqlSelectSchema)
@@ -54,10 +54,10 @@ func migrateOnce(ctx context.Context, conn *pgconn.PgConn) (done bool, err error
 	}
 	defer func() {
 		if err != nil && !conn.IsClosed() {
-			_, _ = exec(ctx, conn, sqlRollback) // what went wrong is told by err
+			_ = exec(ctx, conn, sqlRollback) // what went wrong is told by err
 		}
 	}()
-	if _, err := exec(ctx, conn, sqlBegin); err != nil {
+	if err := exec(ctx, conn, sqlBegin); err != nil {
 		return false, err
 	}
 	if version, err = readVersion(ctx, conn, sqlLockSchema); err != nil {
@@ -72,29 +72,29 @@ func migrateOnce(ctx context.Context, conn *pgconn.PgConn) (done bool, err error
 		if _, err := conn.Exec(ctx, string(text)).ReadAll(); err != nil {
 			return false, fmt.Errorf("version %d: %w", version, err)
 		}
-		if _, err := execWith(ctx, conn, sqlSetSchema, (&params{}).int(version).int(worksFrom[version]), nil); err != nil {
+		if err := execWith(ctx, conn, sqlSetSchema, (&params{}).int(version).int(worksFrom[version]), nil); err != nil {
 			return false, err
 		}
 	}
-	_, err = exec(ctx, conn, sqlCommit)
+	err = exec(ctx, conn, sqlCommit)
 	return false, err
 }
 
 // readVersion reads the schema's version, and refuses one that this server is too old for.
 func readVersion(ctx context.Context, conn *pgconn.PgConn, statement string) (int64, error) {
 	version, from := int64(0), int64(0)
-	_, err := execWith(ctx, conn, statement, nil, func(r *scanner) error { version, from = r.int(), r.int(); return nil })
+	err := execWith(ctx, conn, statement, nil, func(r *scanner) error { version, from = r.int(), r.int(); return nil })
 	if err == nil && from > schemaVersion {
 		err = fmt.Errorf("the database's schema has version %d, which servers of version %d and newer can use, and this one knows version %d: start a newer server", version, from, schemaVersion)
 	}
 	return version, err
 }
 
-func exec(ctx context.Context, conn *pgconn.PgConn, statement string) (int, error) {
+func exec(ctx context.Context, conn *pgconn.PgConn, statement string) error {
 	return execWith(ctx, conn, statement, nil, nil)
 }
 
-func execWith(ctx context.Context, conn *pgconn.PgConn, statement string, p *params, row func(*scanner) error) (int, error) {
+func execWith(ctx context.Context, conn *pgconn.PgConn, statement string, p *params, row func(*scanner) error) error {
 	b := &batch{}
 	b.add(statement, p, row)
 	return b.run(ctx, conn)

@@ -127,7 +127,7 @@ func (s *Store) read(ctx context.Context, fill func(*batch)) error {
 		defer conn.Release()
 		b := &batch{}
 		fill(b)
-		_, err = b.run(ctx, conn.Conn().PgConn())
+		err = b.run(ctx, conn.Conn().PgConn())
 		return classify(err, false), err
 	})
 	if err != nil {

@@ -104,7 +104,7 @@ func TestABatchReadsNoTableWhole(t *testing.T) {
 			func(r *scanner) error { plan.WriteString(r.text() + "\n"); return nil })
 		b.add("DEALLOCATE it", nil, nil)
 		b.add(sqlRollback, nil, nil)
-		if _, err := b.run(t.Context(), conn); err != nil {
+		if err := b.run(t.Context(), conn); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if regexp.MustCompile(`Seq Scan|Hash.*Join|Merge.*Join`).MatchString(plan.String()) {

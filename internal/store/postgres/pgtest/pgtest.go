@@ -265,7 +265,12 @@ func (p *Pooler) URL(database string) string { return url(p.Port, database) }
 
 // Pooler starts a pooler, which goes with the test. Few connections lead to the server, so that the transactions of one connection are on
 // many of them.
-func (s *Server) Pooler(t testing.TB) *Pooler {
+func (s *Server) Pooler(t testing.TB) *Pooler { return pooler(t, s.Port) }
+
+// Pooler starts a pooler before the proxy: what breaks is its connection to the server.
+func (p *Proxy) Pooler(t testing.TB) *Pooler { return pooler(t, p.Port) }
+
+func pooler(t testing.TB, server int) *Pooler {
 	t.Helper()
 	program, err := find("pgbouncer")
 	if err != nil {
@@ -291,7 +296,7 @@ func (s *Server) Pooler(t testing.TB) *Pooler {
 		t.Fatal(err)
 	}
 	lines := []string{
-		"[databases]", fmt.Sprintf("* = host=127.0.0.1 port=%d user=%s", s.Port, superuser),
+		"[databases]", fmt.Sprintf("* = host=127.0.0.1 port=%d user=%s", server, superuser),
 		"[pgbouncer]", "listen_addr = 127.0.0.1", fmt.Sprintf("listen_port = %d", port), "unix_socket_dir =", "auth_type = any",
 		"pool_mode = transaction", "default_pool_size = 4", "max_client_conn = 200", "log_connections = 0", "log_disconnections = 0",
 	}
