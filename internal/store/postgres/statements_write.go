@@ -112,9 +112,10 @@ const (
 		WHERE keys.env=u.env AND keys.kind=u.kind AND keys.scope=u.scope AND keys.key=u.key`
 	sqlDeleteKeysOfScopes = `DELETE FROM keys USING unnest($1::bytea[], $2::text[], $3::bytea[]) AS u(env, kind, scope)
 		WHERE keys.env=u.env AND keys.kind=u.kind AND keys.scope=u.scope`
-	// Two nodes that clean up at once take different keys, and none waits for a key that is just being taken.
-	sqlDeleteExpiredKeys = `DELETE FROM keys WHERE (env, kind, scope, key) IN
-		(SELECT env, kind, scope, key FROM keys WHERE expires_at > 0 AND expires_at <= $1::bigint LIMIT $2::bigint FOR UPDATE SKIP LOCKED)`
+	// Two nodes that clean up at once take different keys, and none waits for a key that is just being taken. What is chosen stands in a
+	// WITH: as a condition it could be chosen anew for each row, and the limit would hold for none.
+	sqlDeleteExpiredKeys = `WITH old AS MATERIALIZED (SELECT env, kind, scope, key FROM keys WHERE expires_at > 0 AND expires_at <= $1::bigint LIMIT $2::bigint FOR UPDATE SKIP LOCKED)
+		DELETE FROM keys USING old WHERE keys.env=old.env AND keys.kind=old.kind AND keys.scope=old.scope AND keys.key=old.key`
 )
 
 // What is due later, apps, and deliveries.
@@ -140,9 +141,10 @@ const (
 		SELECT id, env, hook, provider, status, reason, provider_id, redelivery_of, events, bytes, received_at, request, body FROM unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bytea[], $5::text[], $6::bytea[], $7::bytea[], $8::bytea[], $9::bytea[], $10::bigint[], $11::bigint[], $12::bytea[],
 			$13::bytea[])
 			WITH ORDINALITY AS u(id, env, hook, provider, status, reason, provider_id, redelivery_of, events, bytes, received_at, request, body, place) ORDER BY place`
-	// The newest that is past a bound of number or bytes, and all before it, are too many. It chooses in an index.
-	sqlDropDeliveries = `DELETE FROM deliveries WHERE position IN (SELECT position FROM deliveries WHERE rejected=$1::boolean AND ($2::bigint > 0 AND received_at <= $2::bigint
-		OR position <= (SELECT coalesce(max(position), 0) FROM (SELECT position FROM deliveries WHERE $3::bigint > 0 AND rejected=$1::boolean ORDER BY position DESC LIMIT 1 OFFSET $3::bigint) AS many)
-		OR position <= (SELECT coalesce(max(position), 0) FROM (SELECT position, sum(bytes) OVER (ORDER BY position DESC) AS total FROM deliveries WHERE $4::bigint > 0 AND rejected=$1::boolean) AS large WHERE total > $4::bigint))
-		ORDER BY position LIMIT $5::bigint FOR UPDATE SKIP LOCKED)`
+	// The newest that is past a bound of number or bytes, and all before it, are too many. It chooses in an index, and once, as above.
+	sqlDropDeliveries = `WITH old AS MATERIALIZED (SELECT position FROM deliveries WHERE rejected=$1::boolean AND ($2::bigint > 0 AND received_at <= $2::bigint
+			OR position <= (SELECT coalesce(max(position), 0) FROM (SELECT position FROM deliveries WHERE $3::bigint > 0 AND rejected=$1::boolean ORDER BY position DESC LIMIT 1 OFFSET $3::bigint) AS many)
+			OR position <= (SELECT coalesce(max(position), 0) FROM (SELECT position, sum(bytes) OVER (ORDER BY position DESC) AS total FROM deliveries WHERE $4::bigint > 0 AND rejected=$1::boolean) AS large WHERE total > $4::bigint))
+			ORDER BY position LIMIT $5::bigint FOR UPDATE SKIP LOCKED)
+		DELETE FROM deliveries USING old WHERE deliveries.position=old.position`
 )

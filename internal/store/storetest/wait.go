@@ -251,3 +251,23 @@ func claimsPassOn(t *testing.T, s store.Store) {
 	res := must(t, s, store.TakeKey{Key: key, Now: T0})
 	equal(t, res.Keys[0].Key.Owner, "run_2")
 }
+
+// K3: expired keys are dropped a few at a time, and no others.
+func expiredKeysAreDropped(t *testing.T, s store.Store) {
+	key := store.Key{Env: "default", Kind: store.KeyRun, Scope: "s", Owner: "run_1"}
+	for n := range 6 {
+		key.Key, key.ExpiresAt = fmt.Sprint(n), T0.Add(time.Duration(n+1)*time.Second)
+		must(t, s, store.TakeKey{Key: key, Now: T0})
+	}
+	left := func() int {
+		list, err := s.Keys(context.Background(), "default", store.KeyRun, "s", T0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	for _, want := range []int{4, 2, 1, 1} { // the last has not expired
+		must(t, s, store.DropKeys{Now: T0.Add(5 * time.Second), Limit: 2})
+		equal(t, left(), want)
+	}
+}
