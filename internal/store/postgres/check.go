@@ -22,9 +22,7 @@ func (v *view) check(change []store.Op) (refusal error) {
 	for _, op := range change {
 		switch op := op.(type) {
 		case store.InsertRun:
-			if v.runs[op.Run.ID] != nil {
-				refusal = fmt.Errorf("run %s: %w", op.Run.ID, store.ErrExists)
-			}
+			refusal = v.checkInsert(op)
 		case store.UpdateRun:
 			refusal = v.checkUpdate(op)
 		case store.SaveSteps:
@@ -51,6 +49,16 @@ func (v *view) check(change []store.Op) (refusal error) {
 	return nil
 }
 
+func (v *view) checkInsert(op store.InsertRun) error {
+	if v.runs[op.Run.ID] != nil {
+		return fmt.Errorf("run %s: %w", op.Run.ID, store.ErrExists)
+	}
+	if original := v.original(op.Replay); original != nil && original.restart != op.Replay.Restart {
+		return fmt.Errorf("run %s has begun again, and is in chapter %d, not %d: %w", original.id, original.restart, op.Replay.Restart, store.ErrStale)
+	}
+	return nil
+}
+
 func (v *view) checkUpdate(op store.UpdateRun) error {
 	x := v.runs[op.Run.ID]
 	if x == nil {
@@ -58,6 +66,9 @@ func (v *view) checkUpdate(op store.UpdateRun) error {
 	}
 	if x.version != op.Run.Version-1 {
 		return fmt.Errorf("run %s is at version %d, not %d: %w", x.id, x.version, op.Run.Version-1, store.ErrStale)
+	}
+	if n, begins := op.BeginsToClose(); begins && n != x.history.Entries {
+		return fmt.Errorf("run %s has %d entries, not %d: %w", x.id, x.history.Entries, n, store.ErrStale)
 	}
 	return nil
 }

@@ -422,6 +422,7 @@ func bindIdentity(t *rowset, r *workflow.Run) {
 	for _, text := range []string{r.ID, r.Env, r.App, r.Workflow, r.Key, r.ReplayOf, r.Parent, r.Root, r.Event, r.EventID} {
 		t.text(text)
 	}
+	t.int(int64(r.RootRestart))
 }
 
 func bindHistory(t *rowset, x *run) {

@@ -111,7 +111,7 @@ func standsAlone(change []store.Op) bool {
 			if standsAlone(op.Then) {
 				return true
 			}
-		case store.DropKeys, store.DropDeliveries:
+		case store.DropKeys, store.DropDeliveries, store.DropEvents:
 			return true
 		}
 	}

@@ -62,7 +62,7 @@ func bindCall(t *rowset, c *workflow.Call) {
 func scanRun(s *scanner) workflow.Run {
 	r := workflow.Run{
 		ID: s.text(), Env: s.text(), App: s.text(), Workflow: s.text(), Key: s.text(), ReplayOf: s.text(), Parent: s.text(), Root: s.text(),
-		Event: s.text(), EventID: s.text(), Version: s.int(), Status: workflow.Status(s.text()), Restart: int(s.int()), Epoch: s.int(),
+		Event: s.text(), EventID: s.text(), RootRestart: int(s.int()), Version: s.int(), Status: workflow.Status(s.text()), Restart: int(s.int()), Epoch: s.int(),
 	}
 	r.Call = scanCall(s)
 	r.Prior = scanCall(s)

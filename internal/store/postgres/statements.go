@@ -7,7 +7,7 @@ package postgres
 
 // What rows are read as, in the order in which the scan functions know them.
 const (
-	runColumns = `id, env, app, workflow, run_key, replay_of, parent, root, event, event_id, version, status,
+	runColumns = `id, env, app, workflow, run_key, replay_of, parent, root, event, event_id, root_restart, version, status,
 		restart, epoch, call_id, call_token, call_nonce, call_begun_at, prior_id, prior_token, prior_nonce, prior_begun_at, next_at, timeout_at,
 		waits_at, woken_at, reason, ending_reason, ending_at, closing, ending_entries, closers, warning, invokes, attempts, cuts,
 		yields, progress, created_at, started_at, ended_at, lease_ms`

@@ -4,15 +4,15 @@ package postgres
 
 // Runs. Their rows are locked already (N2), but for new ones.
 const (
-	sqlInsertRuns = `INSERT INTO runs (id, env, app, workflow, run_key, replay_of, parent, root, event, event_id, version, status, restart, epoch,
+	sqlInsertRuns = `INSERT INTO runs (id, env, app, workflow, run_key, replay_of, parent, root, event, event_id, root_restart, version, status, restart, epoch,
 			call_id, call_token, call_nonce, call_begun_at, prior_id, prior_token, prior_nonce, prior_begun_at, next_at, timeout_at, waits_at, woken_at, reason, ending_reason,
 			ending_at, closing, ending_entries, closers, warning, invokes, attempts, cuts, yields, progress, created_at, started_at, ended_at, lease_ms,
 			timer_at, ready_at, entries, bytes, lines, seq, events_after)
-		SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bytea[], $7::bytea[], $8::bytea[], $9::bytea[], $10::bytea[], $11::bigint[], $12::text[],
-			$13::bigint[], $14::bigint[], $15::bytea[], $16::bytea[], $17::bytea[], $18::bigint[], $19::bytea[], $20::bytea[], $21::bytea[], $22::bigint[], $23::bigint[], $24::bigint[],
-			$25::bigint[], $26::bigint[], $27::bytea[], $28::bytea[], $29::bigint[], $30::boolean[], $31::bigint[], $32::bigint[], $33::bytea[], $34::boolean[], $35::bigint[], $36::bigint[],
-			$37::bigint[], $38::bigint[], $39::bigint[], $40::bigint[], $41::bigint[], $42::bigint[], $43::bigint[], $44::bigint[], $45::bigint[], $46::bigint[], $47::bigint[], $48::bigint[],
-			$49::bigint[])`
+		SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bytea[], $7::bytea[], $8::bytea[], $9::bytea[], $10::bytea[], $11::bigint[], $12::bigint[], $13::text[],
+			$14::bigint[], $15::bigint[], $16::bytea[], $17::bytea[], $18::bytea[], $19::bigint[], $20::bytea[], $21::bytea[], $22::bytea[], $23::bigint[], $24::bigint[], $25::bigint[],
+			$26::bigint[], $27::bigint[], $28::bytea[], $29::bytea[], $30::bigint[], $31::boolean[], $32::bigint[], $33::bigint[], $34::bytea[], $35::boolean[], $36::bigint[], $37::bigint[],
+			$38::bigint[], $39::bigint[], $40::bigint[], $41::bigint[], $42::bigint[], $43::bigint[], $44::bigint[], $45::bigint[], $46::bigint[], $47::bigint[], $48::bigint[], $49::bigint[],
+			$50::bigint[])`
 	sqlUpdateRuns = `UPDATE runs SET version=u.version, status=u.status, restart=u.restart, epoch=u.epoch, call_id=u.call_id, call_token=u.call_token, call_nonce=u.call_nonce, call_begun_at=u.call_begun_at, prior_id=u.prior_id,
 			prior_token=u.prior_token, prior_nonce=u.prior_nonce, prior_begun_at=u.prior_begun_at, next_at=u.next_at, timeout_at=u.timeout_at, waits_at=u.waits_at, woken_at=u.woken_at, reason=u.reason, ending_reason=u.ending_reason,
 			ending_at=u.ending_at, closing=u.closing, ending_entries=u.ending_entries, closers=u.closers, warning=u.warning, invokes=u.invokes, attempts=u.attempts, cuts=u.cuts, yields=u.yields,
@@ -147,4 +147,8 @@ const (
 			OR position <= (SELECT coalesce(max(position), 0) FROM (SELECT position, sum(bytes) OVER (ORDER BY position DESC) AS total FROM deliveries WHERE $4::bigint > 0 AND rejected=$1::boolean) AS large WHERE total > $4::bigint))
 			ORDER BY position LIMIT $5::bigint FOR UPDATE SKIP LOCKED)
 		DELETE FROM deliveries USING old WHERE deliveries.position=old.position`
+	// Those of higher positions stay, whose times a clock that was set back may have made older: the oldest stand first.
+	sqlDropEvents = `WITH old AS MATERIALIZED (SELECT position FROM events WHERE created_at <= $1::bigint AND position < (SELECT max(position) FROM events)
+			ORDER BY position LIMIT $2::bigint FOR UPDATE SKIP LOCKED)
+		DELETE FROM events USING old WHERE events.position=old.position`
 )

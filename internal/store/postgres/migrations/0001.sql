@@ -25,6 +25,7 @@ CREATE TABLE runs (
   replay_of      BYTEA NOT NULL,
   parent         BYTEA NOT NULL,
   root           BYTEA NOT NULL,
+  root_restart   BIGINT NOT NULL,
   event          BYTEA NOT NULL,
   event_id       BYTEA NOT NULL,
   version        BIGINT NOT NULL CHECK (version > 0),
