@@ -369,7 +369,7 @@ func (c *sentCall) suspendBoth(t testing.TB, _ *node) {
 
 // H4: a run that waits for all of many children is called once.
 func TestATreeWakesItsRunOnce(t *testing.T) {
-	const children = 50
+	const children = 1_000
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"}, wire.Workflow{Name: "child"})
 		n, _ := startApp(t, a, engine.Options{})
