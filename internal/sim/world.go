@@ -21,8 +21,9 @@ const (
 	signingKey = "the-signing-key-of-the-simulated-server"
 )
 
-// endMax is how long runs may take to end once nothing goes wrong any more: the longest lease, and every retry with its pause.
-const endMax = 2 * time.Hour
+// endMax is how long runs may take to end once nothing goes wrong any more: the longest lease, every retry with its pause, and runs that start
+// runs in an app that takes one call at a time, which were seen to go on for two hours.
+const endMax = 24 * time.Hour
 
 // Options say what a simulation runs on.
 type Options struct {
