@@ -22,6 +22,7 @@ import (
 	"github.com/nelkap/nelkap/internal/httpapi"
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/store/memory"
+	"github.com/nelkap/nelkap/internal/store/postgres"
 	"github.com/nelkap/nelkap/internal/store/sqlite"
 )
 
@@ -89,6 +90,13 @@ func unlessStopped(ctx context.Context, err error) error {
 func openStore(ctx context.Context, settings *config.Server) (store.Store, error) {
 	if settings.Memory {
 		return memory.New(), nil
+	}
+	if settings.Database != "" {
+		s, err := postgres.Open(ctx, settings.Database)
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
 	}
 	s, err := sqlite.Open(ctx, settings.Data)
 	if err != nil {
@@ -249,8 +257,12 @@ func greet(ctx context.Context, w io.Writer, settings *config.Server, s store.Re
 
 // place says where the data is.
 func place(settings *config.Server) string {
-	if settings.Memory {
+	switch {
+	case settings.Memory:
 		return "in memory, lost on exit"
+	case settings.Database != "":
+		return postgres.Place(settings.Database)
+	default:
+		return settings.Data
 	}
-	return settings.Data
 }

@@ -70,7 +70,7 @@ type Setting struct {
 var Table = []Setting{
 	{Flag: "addr", Default: AddrStd, Unit: "host:port", Uses: []Use{Dev, Serve}, Meaning: "where the server listens; dev listens on loopback alone"},
 	{Flag: "data", Default: DevDataStd, Unit: "directory", Uses: []Use{Dev, Serve}, Meaning: "where the data is kept; one server at a time uses a directory; the default is that of dev alone"},
-	{Flag: "store", Unit: "directory or postgres://…", Uses: []Use{Serve}, Meaning: "where the data is kept; wins over --data; Postgres comes with a later version"},
+	{Flag: "store", Unit: "directory or postgres://…", Uses: []Use{Serve}, Meaning: "where the data is kept; a Postgres database may be used by many servers; wins over --data"},
 	{Flag: "memory", Default: "false", Uses: []Use{Dev, Serve}, Meaning: "keep the data in memory, and lose it on exit"},
 	{Flag: "app", Unit: "URL, repeatable", Uses: []Use{Dev, Serve}, Meaning: "an app, where it answers, such as http://127.0.0.1:3000/api/nelkap; it may be at a private address; dev scans no ports then"},
 	{Flag: "lease", Default: "5m", Unit: "duration, at least 5s", Uses: []Use{Dev, Serve}, Meaning: "how long a call that says nothing keeps its run, before the run is picked up; a workflow may set its own"},

@@ -138,6 +138,16 @@ func TestTheCommandsOfTheWebhooksPageAreTaken(t *testing.T) {
 	}
 }
 
+func TestADatabaseTakesThePlaceOfADirectory(t *testing.T) {
+	for _, scheme := range []string{"postgres", "postgresql"} {
+		database := scheme + "://nelkap@db/nelkap"
+		s, err := finish(config.Serve, "--data d --store "+database, keys...)
+		if err != nil || s.Database != database || s.Data != "" {
+			t.Errorf("%s: %q, %q, %v", database, s.Database, s.Data, err)
+		}
+	}
+}
+
 // Each refusal says what to do, and none shows a key.
 // Rule C7.
 func TestWhatCannotBeIsRefused(t *testing.T) {
@@ -163,7 +173,7 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 		"a short signing key":       {config.Serve, "--store d", []string{"NELKAP_SIGNING_KEY=canary", keys[1]}, "at least 32"},
 		"a broken signing key":      {config.Serve, "--store d", []string{"NELKAP_SIGNING_KEY=whsec_canary!", keys[1]}, "base64"},
 		"nowhere to keep the data":  {config.Serve, "", keys, "--store ./data"},
-		"Postgres":                  {config.Serve, "--store postgres://user:canary@db/nelkap", keys, "later version"},
+		"memory and a database":     {config.Serve, "--memory --store postgres://user:canary@db/nelkap", keys, "one of them"},
 		"another database":          {config.Serve, "--store mysql://user:canary@db/nelkap", keys, "./data"},
 		"memory and a store":        {config.Serve, "--store d --memory", keys, "one of them"},
 		"a hook without a secret":   {config.Dev, "--hook pay=stripe", nil, "set NELKAP_HOOK_PAY_SECRET"},

@@ -19,7 +19,8 @@ import (
 // Server is what a server runs with. Bind fills in what flags say, Finish the rest.
 type Server struct {
 	Addr        string
-	Data        string // the directory; empty with Memory
+	Data        string // the directory; empty with Memory or Database
+	Database    string // the URL of a Postgres database, which many servers may share; it can hold a password
 	Memory      bool
 	Apps        []string
 	Lease       time.Duration
@@ -93,12 +94,11 @@ func (s *Server) finishAddr(func(string) string) error {
 
 func (s *Server) finishData(func(string) string) error {
 	if scheme, _, ok := strings.Cut(s.store, "://"); ok {
-		if scheme == "postgres" || scheme == "postgresql" {
-			return errors.New("--store postgres://… comes with a later version: use --store DIRECTORY, such as --store ./data")
+		if scheme != "postgres" && scheme != "postgresql" {
+			return fmt.Errorf("--store takes a directory, such as ./data, or a postgres:// address, not a %s:// one", scheme)
 		}
-		return fmt.Errorf("--store takes a directory, such as ./data, not a %s:// address", scheme)
-	}
-	if s.store != "" {
+		s.Database, s.Data = s.store, ""
+	} else if s.store != "" {
 		s.Data = s.store
 	}
 	if s.Memory {
@@ -111,8 +111,11 @@ func (s *Server) finishData(func(string) string) error {
 		}
 		return nil
 	}
+	if s.Database != "" {
+		return nil
+	}
 	if s.Data == "" {
-		return errors.New("say where to keep the data: --store ./data")
+		return errors.New("say where to keep the data: --store ./data, or --store postgres://… for many servers")
 	}
 	s.Data = filepath.Clean(s.Data)
 	return nil

@@ -18,6 +18,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"strconv"
 	"sync"
 	"time"
 
@@ -78,6 +80,16 @@ func Open(ctx context.Context, url string) (*Store, error) {
 		return nil, errors.Join(fmt.Errorf("bringing the database's schema up to date: %w", err), s.Close())
 	}
 	return s, nil
+}
+
+// Place is the server and the database that a URL names, for people to read: no password, no other setting.
+func Place(url string) string {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return "postgres"
+	}
+	c := config.ConnConfig
+	return fmt.Sprintf("postgres %s/%s", net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))), c.Database)
 }
 
 // Close implements store.Store.
