@@ -20,6 +20,7 @@ import (
 	"github.com/nelkap/nelkap/internal/discover"
 	"github.com/nelkap/nelkap/internal/engine"
 	"github.com/nelkap/nelkap/internal/httpapi"
+	"github.com/nelkap/nelkap/internal/id"
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/store/memory"
 	"github.com/nelkap/nelkap/internal/store/postgres"
@@ -127,6 +128,9 @@ func serveStore(ctx context.Context, settings *config.Server, s store.Store, sio
 		URL: settings.URL, Lease: settings.Lease, Stall: settings.Stall, Grace: settings.Grace, Concurrency: settings.Concurrency,
 		ForgetAfter: forgetAfter, EventsFor: settings.EventsFor, DeliveriesFor: settings.DeliveriesFor, DeliveriesMax: settings.DeliveriesMax, Logger: sio.log,
 	}
+	if shared, ok := s.(*postgres.Store); ok {
+		options.Node, options.Clock = id.New(id.Node), shared.Now
+	}
 	if settings.Dev {
 		options.DescribeEvery, options.AppPauseMax, options.ForgetAfter = devDescribeEvery, devAppPauseMax, 0
 	}
@@ -138,7 +142,7 @@ func serveStore(ctx context.Context, settings *config.Server, s store.Store, sio
 	n := &node{engine: e, server: httpapi.Server(handler, sio.log), listener: listener, log: sio.log}
 	n.ready = func(ctx context.Context) {
 		if !settings.Dev {
-			sio.log.Info("ready", "version", version, "url", settings.URL, "addr", listener.Addr().String(), "data", place(settings))
+			sio.log.Info("ready", "version", version, "url", settings.URL, "addr", listener.Addr().String(), "data", place(settings), "node", options.Node)
 		}
 		if settings.Dev && len(settings.Apps) == 0 {
 			scanner := discover.New(portOf(listener.Addr()), func(address string) {

@@ -48,7 +48,7 @@ func TestAClosingCoversWhatIsSavedMeanwhile(t *testing.T) {
 		var meanwhile sync.Once
 		s.set(func(changes []store.Change) error {
 			update, ok := changes[0][0].(store.UpdateRun)
-			if _, begins := update.BeginsToClose(); ok && begins {
+			if _, begins := update.ExpectsEntries(); ok && begins {
 				meanwhile.Do(func() {
 					late := store.SaveSteps{RunID: id, CallID: first.Call.Call.ID, Nonce: "n", Steps: []workflow.Step{{
 						StepID: workflow.StepID{Name: "late", Number: 1}, Kind: workflow.KindRun, Status: workflow.StepCompleted,

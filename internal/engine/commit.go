@@ -213,3 +213,14 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	}
 }
+
+// pauseOr is pause that a hint ends too.
+func pauseOr(done <-chan struct{}, h hint, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-h:
+	case <-done:
+	}
+}

@@ -28,12 +28,16 @@ type live struct {
 	payload      jsontext.Value
 	payloadKnown bool
 
-	queue   *queue // whose slot it holds
+	// held: this node judges whether it is still played. Another node's call is known here while its process talks to this node.
+	held    bool
+	queue   *queue // of its app; where it is held, it takes one of its slots
 	process *process
 	begun   time.Time // with its monotonic reading; when its begin was decided
-	heard   time.Time // the last contact
-	moved   time.Time // the last progress: an item of a save, or the begin
-	stalled bool      // it has made none for too long (C12)
+	heard   time.Time // the last contact here
+	// elsewhere is the last contact at another node, as far as that has told.
+	elsewhere time.Time
+	moved     time.Time // the last progress: an item of a save, or the begin
+	stalled   bool      // it has made none for too long (C12)
 
 	// connected is true while the call's own HTTP request is open, and cancel ends that request.
 	connected bool
@@ -45,6 +49,7 @@ type live struct {
 	question *time.Timer
 	wait     time.Duration
 	asked    int
+	askedAt  time.Time
 	// missed is when a poll of its process was answered that did not name it; zero once it is heard of again.
 	missed time.Time
 	// told is the news that its process has been given of it.
@@ -86,10 +91,24 @@ func heartbeat(lease time.Duration) time.Duration { return min(heartbeatMax, lea
 func (e *Engine) track(run workflow.Run, history store.History) *live {
 	l := newLive(run, history)
 	l.queue = e.queue(appID{run.Env, run.App})
-	l.queue.inFlight++
+	e.own(l)
 	e.live[l.callID] = l
 	e.playing[l.runID] = l
 	return l
+}
+
+// own brings whether a call is held, and its slot, up to what its run says. Engine.mu is held.
+func (e *Engine) own(l *live) {
+	held := l.run.Call.Node == e.peers.self
+	switch {
+	case held && !l.held:
+		l.queue.inFlight++
+	case !held && l.held:
+		e.answered(l)
+		l.queue.inFlight--
+		l.queue.wake()
+	}
+	l.held = held
 }
 
 // stale tells whether run must be loaded. Engine.mu is held.
@@ -119,8 +138,10 @@ func (e *Engine) untrack(l *live) {
 	if l.cancel != nil {
 		l.cancel()
 	}
-	l.queue.inFlight--
-	l.queue.wake()
+	if l.held {
+		l.queue.inFlight--
+		l.queue.wake()
+	}
 }
 
 // follow brings a live call up to what a committed change made of its run. Engine.mu is held.
@@ -134,6 +155,10 @@ func (e *Engine) follow(l *live, run workflow.Run, c change) {
 	}
 	if run.Version > l.run.Version {
 		l.run = run
+		was := l.held
+		if e.own(l); l.held && !was {
+			e.ask(l, 2*heartbeat(run.Lease)) // adopted: as one that came back
+		}
 	}
 	l.latest = max(l.latest, run.Version)
 	if c.result.History.Entries > l.history.Entries {
@@ -182,14 +207,25 @@ func (e *Engine) contactUntil(l *live) time.Time {
 	if l.process != nil && l.process.open != nil {
 		return time.Now().Add(l.run.Lease)
 	}
-	return l.heard.Add(l.run.Lease)
+	return l.lastHeard().Add(l.run.Lease)
+}
+
+// lastHeard is the last contact, wherever it was. Engine.mu is held.
+func (l *live) lastHeard() time.Time {
+	if l.elsewhere.After(l.heard) {
+		return l.elsewhere
+	}
+	return l.heard
 }
 
 // ask raises the question whether a call is still played: named within wait it stays current, else it is cut (C1). An open
-// poll of its process is answered at once with the question. Engine.mu is held.
+// poll of its process is answered at once with the question. Only who holds a call asks. Engine.mu is held.
 func (e *Engine) ask(l *live, wait time.Duration) {
 	e.answered(l)
-	l.wait = wait
+	if !l.held {
+		return
+	}
+	l.wait, l.askedAt = wait, time.Now()
 	l.asked++
 	asked := l.asked
 	l.question = time.AfterFunc(wait, func() { e.unanswered(l, asked) })
@@ -220,7 +256,9 @@ func (e *Engine) unanswered(l *live, asked int) {
 		return
 	}
 	defer e.work.Done()
-	e.cut(l, "its process is gone")
+	if !e.heardElsewhere(l, asked) {
+		e.cut(l, "its process is gone")
+	}
 }
 
 // lost is called when a call's connection is gone: the question is short where the closing says that the process may be dead
@@ -242,29 +280,35 @@ func (e *Engine) lost(l *live, short bool) {
 // cut ends a call without an end, and has its run picked up.
 func (e *Engine) cut(l *live, why string) {
 	e.mu.Lock()
-	stalled := l.stalled
+	stalled, run := l.stalled, l.run
 	e.mu.Unlock()
-	c, err := e.apply(e.ctx, l.runID, func(run workflow.Run, history store.History) (workflow.Input, error) {
-		if run.Call == nil || run.Call.ID != l.callID || run.Status != workflow.Running {
+	e.cutCall(run, e.peers.self, why, stalled)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.untrack(l)
+}
+
+// cutCall cuts a run's call, if it is the one that was given and that node holds it: a call that another has adopted is not ours to judge.
+func (e *Engine) cutCall(given workflow.Run, node, why string, stalled bool) {
+	callID := given.Call.ID
+	c, err := e.apply(e.ctx, given.ID, func(run workflow.Run, history store.History) (workflow.Input, error) {
+		if run.Call == nil || run.Call.ID != callID || run.Call.Node != node || run.Status != workflow.Running {
 			return nil, nil
 		}
-		in := workflow.Cut{CallID: l.callID, Entries: history.Entries, Stalled: stalled}
+		in := workflow.Cut{CallID: callID, Entries: history.Entries, Stalled: stalled}
 		attempts, err := e.store.Attempts(e.ctx, run.ID)
 		for _, a := range attempts {
-			if a.CallID == l.callID && a.EndedAt.IsZero() {
+			if a.CallID == callID && a.EndedAt.IsZero() {
 				in.Open = append(in.Open, a.StepID)
 			}
 		}
 		return in, err
 	})
 	if err != nil {
-		e.log.Error("cutting a call", "run", l.runID, "call", l.callID, "error", err)
+		e.log.Error("cutting a call", "run", given.ID, "call", callID, "error", err)
 	} else if c.result.Version != 0 {
-		e.log.Warn("call cut off", "run", l.runID, "workflow", l.workflow, "call", l.callID, "why", why)
+		e.log.Warn("call cut off", "run", given.ID, "workflow", given.Workflow, "call", callID, "why", why)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.untrack(l)
 }
 
 // Heartbeat holds a process's poll until there is news of one of its calls, or the interval is over (C7). It waits at most 5 s.
@@ -317,6 +361,11 @@ func (e *Engine) name(ctx context.Context, processID string, named wire.Named) (
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.live[f.Call] == nil && l.run.Call.Node != e.peers.self {
+		l = e.track(l.run, l.history) // another node's, of which this one hears
+		l.written = true
+		e.peerHint.wake()
+	}
 	if l := e.live[f.Call]; l != nil {
 		e.hear(l, processID)
 		e.answered(l) // its process polls: this is the poll
@@ -339,7 +388,7 @@ func (e *Engine) unnamed(hb wire.Heartbeat, came time.Time) {
 	if p := e.processes[hb.Process]; p != nil {
 		for id, l := range p.calls {
 			switch {
-			case named[id] || l.connected || !l.written:
+			case named[id] || l.connected || !l.written || !l.held:
 			case l.missed.IsZero() || came.Before(l.missed):
 				l.missed = time.Now()
 				if l.question == nil {

@@ -120,12 +120,15 @@ func (e *Engine) reserve(id appID) (*queue, bool) {
 // room tells whether an app can take a call now. Engine.mu is held.
 func (e *Engine) room(q *queue) bool {
 	limit, usable := e.apps.capacity(q.id, e.options.Concurrency)
+	if usable && !e.peers.alone() {
+		limit = e.peers.room(q.id, limit)
+	}
 	return usable && q.inFlight < limit
 }
 
 // runQueues hands due runs out, on hints and, as the net below, every dispatchNet. Where both are there the net comes first.
 func (e *Engine) runQueues() {
-	net := time.NewTicker(dispatchNet)
+	net := time.NewTicker(e.net(dispatchNet))
 	defer net.Stop()
 	for {
 		select {
@@ -209,10 +212,30 @@ func (e *Engine) refill(q *queue) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	q.more = len(ready) == readyPage
-	for _, r := range ready {
+	for _, r := range e.share(ready) {
 		q.push(r)
 	}
 	return len(q.ready) > 0
+}
+
+// share is what a node takes of the runs that are due: its share, or, where it has none of it left to do, what others have left undone.
+func (e *Engine) share(ready []store.Ready) []store.Ready {
+	if e.peers.alone() {
+		return ready
+	}
+	var mine, overdue []store.Ready
+	now := e.now()
+	for _, r := range ready {
+		if e.peers.mine(r.RunID, 0) {
+			mine = append(mine, r)
+		} else if e.peers.mine(r.RunID, now.Sub(r.ReadyAt)) {
+			overdue = append(overdue, r)
+		}
+	}
+	if len(mine) > 0 {
+		return mine
+	}
+	return overdue
 }
 
 // errNotReady stops the begin of a run that is not queued any more, or not yet due.

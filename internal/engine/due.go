@@ -23,11 +23,13 @@ const (
 // store: a schedule's version, a kept event's row (D2).
 func (e *Engine) runDue() {
 	for {
-		e.tickDue()
-		e.emitDue()
-		wait := dueNet
-		if next, err := e.store.NextDue(e.ctx); err == nil && !next.IsZero() {
-			wait = min(max(next.Sub(e.now()), 0), dueNet)
+		wait := e.net(dueNet)
+		if e.peers.leads() {
+			e.tickDue()
+			e.emitDue()
+			if next, err := e.store.NextDue(e.ctx); err == nil && !next.IsZero() {
+				wait = min(max(next.Sub(e.now()), 0), wait)
+			}
 		}
 		timer := time.NewTimer(max(wait, time.Millisecond)) // what can't be done now is not tried without a pause
 		select {

@@ -121,6 +121,9 @@ func (e *Engine) endOnce(ctx context.Context, l *live, f wire.Fence, end wire.En
 	in.Entries = history.Entries
 	c, err := e.applyWith(run, history, func(workflow.Run, store.History) (workflow.Input, error) { return in, nil }, func(u *store.UpdateRun) []store.Op {
 		reg.with(trees)(u)
+		if !e.peers.alone() {
+			u.Entries = &history.Entries
+		}
 		return withLogs(nil, &run, f.Call, end.Logs)
 	})
 	if err == nil {
@@ -150,7 +153,7 @@ func (e *Engine) saveUnsaved(run workflow.Run, f wire.Fence, end wire.End) (stor
 	}
 	change := store.Change{op}
 	if run.Status != workflow.Running {
-		d, err := workflow.Apply(run, workflow.Revive{CallID: f.Call}, e.now())
+		d, err := workflow.Apply(run, workflow.Revive{CallID: f.Call, Node: e.peers.self}, e.now())
 		if err != nil {
 			return store.History{}, 0, err
 		}

@@ -14,6 +14,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -38,6 +39,8 @@ type Caller interface {
 
 // Options configure an Engine. Zero values take the defaults that the fields name.
 type Options struct {
+	// Node is the id of this node among those that share its store; empty: no other does.
+	Node string
 	// URL is the address that apps reach this server at; it travels in every call (C9).
 	URL string
 	// Lease is how long a call without contact stays current; 5 min. A workflow may set its own.
@@ -104,6 +107,8 @@ type Engine struct {
 	timers    *timers
 	apps      *registry
 	filters   *filters
+	peers     *peers
+	peerHint  hint              // the others have something to hear
 	matching  hint              // there may be waits to look at
 	looks     chan chan<- error // asks for a pass of the matcher that begins after the asking
 	dueHint   hint              // there may be something due earlier than was known
@@ -149,9 +154,10 @@ func New(s store.Store, caller Caller, options Options) *Engine {
 		live: map[string]*live{}, playing: map[string]*live{}, processes: map[string]*process{}, queues: map[appID]*queue{}, waiters: map[string]*waiter{},
 		hints: make(chan *queue, hintsMax),
 	}
+	e.peers = newPeers(options.Node)
 	e.committer = newCommitter(s, e.log)
-	e.timers = newTimers()
-	e.matching, e.dueHint = newHint(), newHint()
+	e.timers = newTimers(e.net(timerNet))
+	e.matching, e.dueHint, e.peerHint = newHint(), newHint(), newHint()
 	e.looks = make(chan chan<- error)
 	e.filters = newFilters()
 	e.apps = newRegistry(options.AppPauseMax, e.filters)
@@ -177,11 +183,27 @@ func (e *Engine) Run(ctx context.Context, ready func()) error {
 	e.spawn(e.runMatching)
 	e.spawn(e.runDue)
 	e.spawn(e.runPulse)
+	e.spawn(e.runComparing)
+	if !e.peers.alone() {
+		e.spawn(e.runPeers)
+		e.spawn(e.runFollowing)
+	}
 	ready()
 	<-ctx.Done()
 	e.stop()
 	cancel()
 	e.work.Wait()
+	return e.depart()
+}
+
+// depart tells the others that this node is gone: its calls are theirs to hear.
+func (e *Engine) depart() error {
+	if e.peers.alone() {
+		return nil
+	}
+	if _, err := e.committer.commit(store.Change{store.DropNode{ID: e.peers.self}}); err != nil {
+		return fmt.Errorf("telling the other nodes that this one is gone: %w", err)
+	}
 	return nil
 }
 
@@ -209,20 +231,10 @@ func (e *Engine) recover(ctx context.Context) error {
 	if err := e.loadApps(ctx); err != nil {
 		return err
 	}
-	after := ""
-	for {
-		runs, err := e.store.InCall(ctx, after, 1000)
-		if err != nil {
-			return err
-		}
-		for _, run := range runs {
-			e.adopt(run)
-			after = run.ID
-		}
-		if len(runs) < 1000 {
-			return nil
-		}
+	if !e.peers.alone() {
+		return e.beat() // before anything else: the others must know
 	}
+	return e.eachCall("", func(run workflow.Run) error { e.adopt(run); return nil })
 }
 
 // adopt makes a call live that this process did not send, and asks whether it is still played.
@@ -354,7 +366,7 @@ func or[T comparable](value, otherwise T) T {
 
 // newCall draws a call's id and its token, and looks up what handlers the run's workflow has now.
 func (e *Engine) newCall(run *workflow.Run) workflow.Begin {
-	b := workflow.Begin{CallID: id.New(id.Call), Token: tokenOf(run.ID, id.Secret()), Handlers: run.Closers &^ workflow.CloserUndo}
+	b := workflow.Begin{CallID: id.New(id.Call), Token: tokenOf(run.ID, id.Secret()), Node: e.peers.self, Handlers: run.Closers &^ workflow.CloserUndo}
 	if t, err := e.oneWorkflow(run.Env, run.App, run.Workflow); err == nil {
 		b.Handlers = workflow.Handlers(t.workflow.OnFailure, t.workflow.OnCancel)
 	}

@@ -13,10 +13,12 @@ import (
 
 // The matcher's bounds.
 const (
-	matchNet    = 5 * time.Second // between looks at the store without a hint
-	matchPage   = 500             // events, or waits, read at once
-	matchCursor = "events matched"
-	cursorEvery = 1_000 // events after which the cursor is stored where nothing was matched: a restart goes through so many again
+	matchNet = 5 * time.Second // between looks at the store without a hint
+	// matchNetShared is the same where other nodes store what is to be matched.
+	matchNetShared = 200 * time.Millisecond
+	matchPage      = 500 // events, or waits, read at once
+	matchCursor    = "events matched"
+	cursorEvery    = 1_000 // events after which the cursor is stored where nothing was matched: a restart goes through so many again
 )
 
 // hint wakes a loop; one that is not taken is not lost.
@@ -35,14 +37,14 @@ func (h hint) wake() {
 // that neither misses the other; what it does is guarded by the run's version and can be done twice. One goroutine runs it.
 type matcher struct {
 	e       *Engine
-	started bool
+	started bool  // the cursor is this node's
 	cursor  int64 // events up to here have been matched with the waits that looked back before them
 	stored  int64 // the cursor as the store has it
 }
 
 func (e *Engine) runMatching() {
 	m := &matcher{e: e}
-	net := time.NewTicker(matchNet)
+	net := time.NewTicker(e.netOf(matchNet, matchNetShared))
 	defer net.Stop()
 	var asked []chan<- error
 	for {
@@ -72,7 +74,7 @@ func (e *Engine) runMatching() {
 	}
 }
 
-// matched waits until everything that is committed now has been matched with what waits for it.
+// matched waits until everything that is committed now has been matched with what waits for it. errElsewhere.
 func (e *Engine) matched() error {
 	done := make(chan error, 1)
 	select {
@@ -88,10 +90,19 @@ func (e *Engine) matched() error {
 	}
 }
 
-// start reads how far an earlier process came.
+// errElsewhere: another node matches. What waits for that is left to it.
+var errElsewhere = errors.New("another node matches events with waits")
+
+// start makes the cursor this node's, and reads how far those before it came: what they looked at and what they passed over agrees with it,
+// since nothing of what they do by it counts from here on.
 func (m *matcher) start() error {
 	if m.started {
 		return nil
+	}
+	if !m.e.peers.alone() {
+		if _, err := m.e.committer.commit(store.Change{store.TakeCursor{Cursor: matchCursor, Owner: m.e.peers.self}}); err != nil {
+			return err
+		}
 	}
 	position, err := m.e.store.Position(m.e.ctx, matchCursor)
 	m.started = err == nil
@@ -99,8 +110,12 @@ func (m *matcher) start() error {
 	return err
 }
 
-// pass does all that is to be done now. What fails is tried again by the next.
+// pass does all that is to be done now, where this node is the one that does it. What fails is tried again by the next.
 func (m *matcher) pass() error {
+	if !m.e.peers.leads() {
+		m.started = false
+		return errElsewhere
+	}
 	if err := m.start(); err != nil {
 		return m.failed("reading how far events are matched", err)
 	}
@@ -112,8 +127,27 @@ func (m *matcher) pass() error {
 	)
 }
 
+// advance stores how far this node has come. Where another has taken the cursor, that one has the word.
+func (m *matcher) advance() error {
+	return m.commit(store.Advance{Cursor: matchCursor, Owner: m.e.peers.self, Position: m.cursor})
+}
+
+// lookedBack notes that a wait has looked back as far as the cursor.
+func (m *matcher) lookedBack(w *store.Wait) error {
+	return m.commit(store.LookedBack{RunID: w.RunID, StepID: w.StepID, Cursor: matchCursor, Owner: m.e.peers.self})
+}
+
+func (m *matcher) commit(op store.Op) error {
+	_, err := m.e.committer.commit(store.Change{op})
+	if errors.Is(err, store.ErrStale) {
+		m.started = false
+		return errElsewhere
+	}
+	return err
+}
+
 func (m *matcher) failed(what string, err error) error {
-	if err != nil && m.e.ctx.Err() == nil && !errors.Is(err, ErrStopping) {
+	if err != nil && m.e.ctx.Err() == nil && !errors.Is(err, ErrStopping) && !errors.Is(err, errElsewhere) {
 		m.e.log.Error(what, "error", err)
 	}
 	return err
@@ -134,8 +168,9 @@ func (m *matcher) events() error {
 			}
 			m.cursor, matched = page[i].Position, matched || any
 		}
-		if m.cursor-m.stored >= cursorEvery || (matched && m.cursor > m.stored) {
-			if _, err := m.e.committer.commit(store.Change{store.Advance{Cursor: matchCursor, Position: m.cursor}}); err != nil {
+		// Other nodes want to know how far it is.
+		if m.cursor-m.stored >= cursorEvery || ((matched || !m.e.peers.alone()) && m.cursor > m.stored) {
+			if err := m.advance(); err != nil {
 				return err
 			}
 			m.stored = m.cursor
@@ -225,8 +260,7 @@ func (m *matcher) lookBack(w *store.Wait) error {
 		_, err := m.give(w, first)
 		return err
 	}
-	_, err := m.e.committer.commit(store.Change{store.LookedBack{RunID: w.RunID, StepID: w.StepID}})
-	return err
+	return m.lookedBack(w)
 }
 
 // earliest is the first event of that name which fits a wait, among those that were matched before; nil if there is none.
@@ -319,8 +353,7 @@ func (m *matcher) cancel(w *store.Wait) error {
 	if err != nil || w.Looked {
 		return err
 	}
-	_, err = m.e.committer.commit(store.Change{store.LookedBack{RunID: w.RunID, StepID: w.StepID}})
-	return err
+	return m.lookedBack(w)
 }
 
 // kin tells parents of children that have ended, and children of parents that have.

@@ -75,23 +75,32 @@ func (r *registry) add(env, url string, private bool) {
 	r.sources[url] = &source{env: env, url: url, private: private}
 }
 
-// load takes over an app that the store has.
+// load takes over an app as the store has it: at the start, and what another node has stored since. What this node is about to store of it
+// itself stands.
 func (r *registry) load(record store.App) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	id := appID{record.Env, record.Name}
+	a := r.apps[id]
+	if a != nil && (same(a.stored, record) || !same(a.stored, a.record)) {
+		return nil
+	}
 	s := r.sources[record.URL]
 	if s == nil {
 		s = &source{env: record.Env, url: record.URL, private: record.Private}
 		r.sources[record.URL] = s
 	}
 	s.app = id
-	a := &app{record: record, stored: record, source: s, unknown: map[string]int{}}
+	if a == nil {
+		a = &app{unknown: map[string]int{}}
+	}
+	manifest := wire.Manifest{}
 	if len(record.Manifest) > 0 {
-		if err := json.Unmarshal(record.Manifest, &a.manifest); err != nil {
+		if err := json.Unmarshal(record.Manifest, &manifest); err != nil {
 			return fmt.Errorf("the stored manifest of app %q: %w", record.Name, err)
 		}
 	}
+	a.record, a.stored, a.source, a.manifest = record, record, s, manifest
 	r.apps[id] = a
 	r.rebuild()
 	return nil

@@ -209,7 +209,7 @@ func (e *Engine) saveOnce(ctx context.Context, l *live, save wire.Save) (wire.Sa
 	change := withLogs(store.Change{op}, &run, save.Call, save.Logs)
 	revived := run.Status != workflow.Running
 	if revived {
-		d, err := workflow.Apply(run, workflow.Revive{CallID: save.Call}, e.now())
+		d, err := workflow.Apply(run, workflow.Revive{CallID: save.Call, Node: e.peers.self}, e.now())
 		if err != nil {
 			// The core says what the run is now: the call can't come back.
 			return wire.SaveOutcome{Call: save.Call, Status: wire.Ended}, nil //nolint:nilerr // this is the outcome
@@ -243,6 +243,9 @@ func (e *Engine) revive(run workflow.Run, res store.Result) *live {
 	}
 	l := e.track(run, res.History)
 	l.written = true
+	if !l.held {
+		e.peerHint.wake() // who holds it is told at once that it is heard of here
+	}
 	e.ask(l, 2*heartbeat(run.Lease)) // its process must poll for it: nothing else would notice its death before the lease ends
 	return l
 }

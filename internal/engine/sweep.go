@@ -31,6 +31,9 @@ func (e *Engine) runSweep() {
 		if e.ctx.Err() != nil {
 			return
 		}
+		if !e.peers.leads() {
+			continue
+		}
 		if _, err := e.committer.commit(store.Change{store.DropKeys{Now: e.now(), Limit: sweepPage}}); err != nil {
 			e.log.Error("dropping expired keys", "error", err)
 		}

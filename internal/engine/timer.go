@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,9 +23,10 @@ type timers struct {
 	mu   sync.Mutex
 	next time.Time
 	hint chan struct{}
+	net  time.Duration // never changed
 }
 
-func newTimers() *timers { return &timers{hint: make(chan struct{}, 1)} }
+func newTimers(net time.Duration) *timers { return &timers{hint: make(chan struct{}, 1), net: net} }
 
 // notice hears of an instant that was stored; zero is none.
 func (t *timers) notice(at time.Time) {
@@ -49,9 +52,9 @@ func (t *timers) wait(now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.next.IsZero() {
-		return timerNet
+		return t.net
 	}
-	return min(max(t.next.Sub(now), 0), timerNet)
+	return min(max(t.next.Sub(now), 0), t.net)
 }
 
 // restart forgets what was heard; the store is about to be asked.
@@ -78,6 +81,7 @@ func (e *Engine) runTimers() {
 
 func (e *Engine) fireDue() {
 	e.timers.restart()
+	var others bool
 	for {
 		due, err := e.store.Timers(e.ctx, e.now(), timerPage)
 		if err != nil {
@@ -86,15 +90,35 @@ func (e *Engine) fireDue() {
 			}
 			return
 		}
+		turn := e.turn(due)
+		fired := e.fireAll(turn)
+		others = fired < len(due) && !e.peers.alone()
 		// A page whose every run failed would come again at once: the net comes back to it.
-		if fired := e.fireAll(due); len(due) < timerPage || fired == 0 {
+		if len(due) < timerPage || fired == 0 {
 			break
 		}
 	}
 	next, err := e.store.NextTimer(e.ctx)
+	if soon := e.now().Add(turnAfter / 2); others && next.Before(soon) {
+		next = soon // what is due is another node's, until it is overdue
+	}
 	if err == nil {
 		e.timers.notice(next)
 	}
+}
+
+// turn leaves out what is due and another node's: the leases of its calls, and for a moment its share of the rest.
+func (e *Engine) turn(due []workflow.Run) []workflow.Run {
+	if e.peers.alone() {
+		return due
+	}
+	now := e.now()
+	return slices.DeleteFunc(due, func(run workflow.Run) bool {
+		if run.Phase() == workflow.PhaseRunning && !run.NextAt.After(now) && run.Call.Node != e.peers.self {
+			return true
+		}
+		return !e.peers.mine(run.ID, now.Sub(run.TimerAt()))
+	})
 }
 
 // fireAll fires what is due, side by side so that many share a commit, and tells for how many that worked.
@@ -122,8 +146,8 @@ func (e *Engine) fire(run workflow.Run) bool {
 	}
 	if run.Phase() != workflow.PhaseEnding && !run.WaitsAt.IsZero() && !run.WaitsAt.After(e.now()) {
 		err := e.fireWaits(run.ID)
-		if err != nil && e.ctx.Err() == nil {
-			e.log.Error("telling a run that its time has come", "run", run.ID, "error", err)
+		if err != nil && !errors.Is(err, errElsewhere) {
+			e.failed("telling a run that its time has come", err)
 		}
 		return err == nil
 	}

@@ -48,6 +48,9 @@ func (t *witness) check(n *node, id string, ops []store.Op) {
 	t.checkEnding(r, &before, &run)
 	for _, op := range ops {
 		if save, ok := op.(store.SaveSteps); ok {
+			if before.Call != nil && before.Call.ID == save.CallID && before.Call.Node != n.engineID() {
+				t.world.report.reached(guestSaved)
+			}
 			if c := t.calls[save.CallID]; c != nil && c.begunBy != n {
 				t.world.report.reached(adopted)
 				if c.closing != nil {
@@ -85,6 +88,9 @@ func (t *witness) checkCall(n *node, before, run *workflow.Run) {
 		t.broken("W2", "run %s went from epoch %d to %d", run.ID, before.Epoch, run.Epoch)
 	}
 	was, is := callOf(before), callOf(run)
+	if is != "" && is == was {
+		t.reachHolder(n, before, run)
+	}
 	if is == "" || is == was {
 		return
 	}
@@ -110,6 +116,16 @@ func (t *witness) checkCall(n *node, before, run *workflow.Run) {
 	}
 	if before.Cuts > 0 {
 		t.world.report.reached(pickedUp)
+	}
+}
+
+// reachHolder notes what becomes of calls whose holders are lost.
+func (t *witness) reachHolder(n *node, before, run *workflow.Run) {
+	switch {
+	case before.Status == workflow.Running && run.Call.Node != before.Call.Node:
+		t.world.report.reached(inherited)
+	case run.Cuts > before.Cuts && before.Call.Node != n.engineID():
+		t.world.report.reached(lostCallCut)
 	}
 }
 

@@ -215,9 +215,24 @@ func (d *disk) Ready(ctx context.Context, env, app string, now time.Time, limit 
 	return read(ctx, d, "ready "+app, func() ([]store.Ready, error) { return d.node.world.store.Ready(ctx, env, app, now, limit) })
 }
 
-// InCall implements store.Reader.
-func (d *disk) InCall(ctx context.Context, after string, limit int) ([]workflow.Run, error) {
-	return read(ctx, d, "in call", func() ([]workflow.Run, error) { return d.node.world.store.InCall(ctx, after, limit) })
+// InCall implements store.NodeReader.
+func (d *disk) InCall(ctx context.Context, node, after string, limit int) ([]workflow.Run, error) {
+	return read(ctx, d, "in call", func() ([]workflow.Run, error) { return d.node.world.store.InCall(ctx, node, after, limit) })
+}
+
+// Nodes implements store.NodeReader.
+func (d *disk) Nodes(ctx context.Context) ([]store.Node, error) {
+	return read(ctx, d, "nodes", func() ([]store.Node, error) { return d.node.world.store.Nodes(ctx) })
+}
+
+// CallNodes implements store.NodeReader.
+func (d *disk) CallNodes(ctx context.Context) ([]string, error) {
+	return read(ctx, d, "call nodes", func() ([]string, error) { return d.node.world.store.CallNodes(ctx) })
+}
+
+// Heads implements store.NodeReader.
+func (d *disk) Heads(ctx context.Context, runIDs []string) ([]store.Head, error) {
+	return read(ctx, d, "heads", func() ([]store.Head, error) { return d.node.world.store.Heads(ctx, runIDs) })
 }
 
 // Event implements store.Reader.

@@ -14,8 +14,12 @@ type Form string
 const (
 	FormPlain Form = "plain" // only steps with bodies
 	FormWaits Form = "waits" // also waits, claims, branches, checks
+	FormNodes Form = "nodes" // all of that, with two or three nodes at work at once
 	FormWhole Form = "whole" // also undos, handlers, restarts, callbacks, workflows that run once, lines of logs
 )
+
+// whole tells whether seeds of a form have endings.
+func (f Form) whole() bool { return f == FormWhole || f == FormNodes }
 
 // addEndings gives a workflow what happens between its end and its final status, and what begins it again.
 func (p *plan) addEndings(d *dice, i int, f *workflowPlan) {

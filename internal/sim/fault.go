@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -13,11 +14,11 @@ func (w *world) strike(f faultPlan) {
 	s := w.services[f.app]
 	switch f.kind {
 	case nodeCrashes:
-		if n := w.current(); n != nil {
+		if n := w.struck(f); n != nil {
 			w.crash(n, f.silent, f.away)
 		}
 	case nodePauses:
-		if n := w.current(); n != nil {
+		if n := w.struck(f); n != nil {
 			w.trace.add(n.name, "pauses", f.lasts.String())
 			n.pause()
 			rest(f.lasts)
@@ -28,7 +29,7 @@ func (w *world) strike(f faultPlan) {
 	case nodeStops:
 		w.stopNode(f)
 	case nodesClock:
-		if n := w.current(); n != nil {
+		if n := w.struck(f); n != nil {
 			by := f.lasts - 2*f.away
 			w.trace.add(n.name, "clock steps", by.String())
 			n.step(by)
@@ -61,10 +62,14 @@ func (w *world) strike(f faultPlan) {
 	}
 }
 
-func (w *world) current() *node {
+// struck is the node that a fault befalls; nil if none has the work.
+func (w *world) struck(f faultPlan) *node {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.owner
+	if len(w.working) == 0 {
+		return nil
+	}
+	return w.working[int(f.at)%len(w.working)]
 }
 
 func (w *world) setApart(app string, apart bool) {
@@ -102,16 +107,17 @@ func (w *world) vacate(n *node) bool {
 	if w.zombie == n {
 		w.zombie = nil
 	}
-	if w.owner != n {
+	at := slices.Index(w.working, n)
+	if at < 0 {
 		return false
 	}
-	w.owner = nil
+	w.working = slices.Delete(w.working, at, at+1)
 	return true
 }
 
 // takeOver pauses the node, starts another that takes it for dead, and lets it wake beside that one for a while.
 func (w *world) takeOver(f faultPlan) {
-	old := w.current()
+	old := w.struck(f)
 	if old == nil {
 		return
 	}
@@ -135,7 +141,7 @@ func (w *world) takeOver(f faultPlan) {
 
 // stopNode stops the node as an operator does, and starts another.
 func (w *world) stopNode(f faultPlan) {
-	n := w.current()
+	n := w.struck(f)
 	if n == nil || !w.vacate(n) {
 		return
 	}

@@ -178,7 +178,13 @@ func (w *world) deliver(t delivery) {
 func (w *world) taker(d *dice) *node {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	n := w.owner
+	var n *node
+	if len(w.working) > 0 {
+		n = w.working[0]
+	}
+	if len(w.working) > 1 {
+		n = w.working[d.below(len(w.working))]
+	}
 	if w.zombie != nil && d.odds(250) {
 		n = w.zombie // what lies between has not heard of the change yet
 	}

@@ -29,17 +29,17 @@ type node struct {
 	done chan struct{}
 }
 
-// startNode starts a node on the shared store. It owns the work from now on.
+// startNode starts a node on the shared store. It has a share of the work from now on, or all of it.
 func (w *world) startNode() {
 	w.mu.Lock()
 	w.nodes++
 	n := &node{actor: newActor(w, fmt.Sprintf("node%d", w.nodes)), done: make(chan struct{})}
 	w.all = append(w.all, n)
-	w.owner = n
+	w.working = append(w.working, n)
 	w.mu.Unlock()
 	n.disk = &disk{node: n}
 	n.engine = engine.New(n.disk, &caller{n}, engine.Options{
-		URL: serverURL, Logger: slog.New(logHandler{node: n}), Concurrency: w.plan.concurrency, Lease: w.plan.lease, DescribeEvery: 7 * time.Second,
+		Node: n.engineID(), URL: serverURL, Logger: slog.New(logHandler{node: n}), Concurrency: w.plan.concurrency, Lease: w.plan.lease, DescribeEvery: 7 * time.Second,
 		Jitter: func() float64 { return w.plan.jitter }, Clock: n.wall,
 	})
 	for _, s := range w.services {
@@ -50,6 +50,14 @@ func (w *world) startNode() {
 	ctx, n.stop = context.WithCancel(context.Background())
 	w.trace.add(n.name, "starts", "")
 	go n.run(ctx)
+}
+
+// engineID is the node's among those that share the store; empty where it is alone.
+func (n *node) engineID() string {
+	if n.world.plan.nodes > 1 {
+		return n.name
+	}
+	return ""
 }
 
 // run is the node's life. One that can't read its store at the start ends, and whoever watches over it starts another.

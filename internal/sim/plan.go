@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -9,6 +10,7 @@ import (
 type plan struct {
 	workflows   []*workflowPlan
 	apps        int
+	nodes       int // at work at once
 	concurrency int
 	lease       time.Duration
 	jitter      float64
@@ -125,6 +127,10 @@ func newPlan(c chance, form Form) *plan {
 	}
 	noise := [][3]int{{0, 0, 0}, {15, 3, 5}, {60, 10, 20}, {200, 30, 60}}[d.pick(2, 3, 4, 2)]
 	p.messageOdds, p.readOdds, p.commitOdds = noise[0], noise[1], noise[2]
+	p.nodes = 1
+	if form == FormNodes {
+		p.nodes = 2 + c.dice("nodes", 0).below(2)
+	}
 	for i := range 2 + d.below(4) {
 		p.workflows = append(p.workflows, p.newWorkflow(c.dice("workflow", i), i))
 	}
@@ -133,7 +139,7 @@ func newPlan(c chance, form Form) *plan {
 		if form != FormPlain {
 			p.addWaits(c.dice("waits", i), i, f)
 		}
-		if form == FormWhole {
+		if form.whole() {
 			p.addEndings(c.dice("endings", i), i, f)
 		}
 		f.deploy(c.dice("deploys", i))
@@ -144,7 +150,7 @@ func newPlan(c chance, form Form) *plan {
 		if form != FormPlain {
 			vary(c.dice("varied client", i), operations)
 		}
-		if form == FormWhole {
+		if form.whole() {
 			varyEnds(c.dice("ending client", i), operations)
 		}
 		p.clients = append(p.clients, operations)
@@ -157,7 +163,24 @@ func newPlan(c chance, form Form) *plan {
 	for i := range []int{0, 1, 2, 3, 5}[d.pick(2, 3, 3, 2, 1)] {
 		p.faults = append(p.faults, p.newFault(c.dice("fault", i), span))
 	}
+	if form == FormNodes && c.dice("nodes alone", 0).odds(250) {
+		p.strikeNodesAlone(c.dice("nodes alone", 1))
+	}
 	return p
+}
+
+// strikeNodesAlone leaves of the faults those that no app that lives may notice by anything running again: nodes that die or stop.
+func (p *plan) strikeNodesAlone(d *dice) {
+	p.messageOdds, p.readOdds, p.commitOdds = 0, 0, 0
+	for i := range p.faults {
+		p.faults[i].kind = []string{nodeCrashes, nodeStops}[d.pick(3, 1)]
+	}
+}
+
+// nodesAlone tells whether nothing goes wrong but that nodes die or stop.
+func (p *plan) nodesAlone() bool {
+	others := func(f faultPlan) bool { return f.kind != nodeCrashes && f.kind != nodeStops }
+	return p.nodes > 1 && !slices.ContainsFunc(p.faults, others) && p.messageOdds+p.readOdds+p.commitOdds == 0
 }
 
 // calm tells whether nothing goes wrong.

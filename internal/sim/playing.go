@@ -136,8 +136,8 @@ func (p *playing) begins(s *stepPlan, id stepID, attempt int) {
 		if s.kind == workflow.KindUndo {
 			t.world.report.reached(undoneAgain)
 		}
-		if t.calm {
-			t.broken("C1", "%s: attempt %d ran again, and nothing had gone wrong", id, attempt)
+		if t.spared {
+			t.broken("C1", "%s: attempt %d ran again, and nothing had befallen its app", id, attempt)
 		}
 	}
 }

@@ -105,6 +105,17 @@ var Situations = []string{
 	usedBeforeRestart, savedInPastChapter, postedBefore, postedWhile, postedTwice, skippedOnce, replayedFromStep, replayedLastChapter, lineWritten,
 }
 
+// What can come up only where several nodes are at work.
+const (
+	inherited   = "a call went on at a node that heard it, after its holder was lost"
+	lostCallCut = "a call of a lost node that no other heard was cut off"
+	guestSaved  = "a call saved through another node than the one that holds it"
+	cursorTaken = "the matching went over to another node"
+)
+
+// NodeSituations are those of many nodes.
+var NodeSituations = []string{inherited, lostCallCut, guestSaved, cursorTaken}
+
 // Report says what simulations did. Its numbers are sums, so that reports can be added.
 type Report struct {
 	mu sync.Mutex
@@ -174,14 +185,18 @@ func FaultKinds() []string {
 }
 
 // Missing lists the kinds of faults and the situations that did not come up: a report that lacks one proves less than it says.
-func (r *Report) Missing() []string {
+func (r *Report) Missing(form Form) []string {
 	var missing []string
 	for _, kind := range FaultKinds() {
 		if r.Faults[kind] == 0 {
 			missing = append(missing, "fault: "+kind)
 		}
 	}
-	for _, situation := range Situations {
+	situations := Situations
+	if form == FormNodes {
+		situations = append(slices.Clone(situations), NodeSituations...)
+	}
+	for _, situation := range situations {
 		if r.Reached[situation] == 0 {
 			missing = append(missing, "situation: "+situation)
 		}

@@ -26,7 +26,7 @@ var (
 	seedsFlag = flag.Int("seeds", 0, "the long form: play so many seeds, on all cores")
 	fromFlag  = flag.Uint64("from", 1, "the first seed of the long form")
 	storeFlag = flag.String("store", "memory", "what the long form runs on: memory or sqlite")
-	formFlag  = flag.String("form", string(sim.FormWhole), "with -seed or -seeds: what the seeds are seeds of: plain, waits or whole")
+	formFlag  = flag.String("form", string(sim.FormWhole), "with -seed or -seeds: what the seeds are seeds of: plain, waits, whole or nodes")
 	partFlag  = flag.String("part", "", "for the long form's own processes: where the report goes")
 )
 
@@ -124,7 +124,7 @@ func keptSeeds(t *testing.T) (seeds []keptSeed) {
 			continue
 		}
 		seed, err := strconv.ParseUint(words[0], 10, 64)
-		if err != nil || len(words) < 2 || !slices.Contains([]sim.Form{sim.FormPlain, sim.FormWaits, sim.FormWhole}, sim.Form(words[1])) {
+		if err != nil || len(words) < 2 || !slices.Contains([]sim.Form{sim.FormPlain, sim.FormWaits, sim.FormWhole, sim.FormNodes}, sim.Form(words[1])) {
 			t.Fatalf("seeds.txt: %q is not a seed, its form (plain, waits or whole) and what it has found: %v", lines.Text(), err)
 		}
 		seeds = append(seeds, keptSeed{seed, sim.Form(words[1])})

@@ -147,7 +147,13 @@ func describeWait(op store.Op) string {
 	case store.LookedBack:
 		return fmt.Sprintf("looked back for %s %s/%d", op.RunID, op.Name, op.Number)
 	case store.Advance:
-		return fmt.Sprintf("%s: %d", op.Cursor, op.Position)
+		return fmt.Sprintf("%s: %d by %s", op.Cursor, op.Position, op.Owner)
+	case store.TakeCursor:
+		return fmt.Sprintf("%s is %s's", op.Cursor, op.Owner)
+	case store.PutNode:
+		return fmt.Sprintf("%s beats %d %s", op.Node.ID, op.Node.Beat, op.Node.State)
+	case store.DropNode:
+		return fmt.Sprintf("%s is gone", op.ID)
 	case store.PassKey:
 		return fmt.Sprintf("pass %s %q from %s to %s", op.Key.Kind, op.Key.Key, op.From, op.Key.Owner)
 	}

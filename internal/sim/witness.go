@@ -31,6 +31,7 @@ type witness struct {
 	attempts map[retryOf]int   // how often each attempt of a body began
 	retries  map[retryOf]time.Time
 	lenient  bool // sends are answered by nobody who stores them
+	spared   bool // nothing befalls an app, so that no body runs again
 	calm     bool // nothing goes wrong in this world
 
 	steps       map[string]*stepPlan // by workflow and name
@@ -284,6 +285,8 @@ func (w *walk) ops(change []store.Op) {
 			if len(op.Open) > 0 {
 				w.t.opens(w.t.runs[op.Run.ID], op.Open, w.result.Opened)
 			}
+		case store.TakeCursor:
+			w.t.world.report.reached(cursorTaken)
 		case store.UseEvent:
 			w.t.uses(op)
 		case store.PassKey:

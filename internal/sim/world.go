@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -65,8 +66,8 @@ type world struct {
 	counters  map[string]int
 	nodes     int
 	all       []*node
-	owner     *node // which has the work now; nil while there is none
-	zombie    *node // which was taken for dead, and lives
+	working   []*node // which have the work now
+	zombie    *node   // which was taken for dead, and lives
 	processes []*process
 	lines     []*line
 	offsetMax time.Duration // the furthest that any node's clock was ahead
@@ -93,6 +94,7 @@ func Run(seed uint64, o Options, report *Report) Result {
 	w.signing, _ = signature.ParseKeys(signingKey) // likewise
 	w.witness = newWitness(w, o.Model)
 	w.witness.calm = w.plan.calm() && o.fail == nil
+	w.witness.spared = w.witness.calm || w.plan.nodesAlone() && o.fail == nil
 	id.New(id.Run) // ids grow within a process, and this one's time has begun anew: the first ends what was before
 	w.boot()
 	w.live()
@@ -113,14 +115,29 @@ func (w *world) boot() {
 		w.services = append(w.services, s)
 		s.start()
 	}
-	w.startNode()
+	for range w.plan.nodes {
+		w.startNode()
+	}
 	for range 100 {
-		if n := w.current(); n != nil && n.knows(len(w.services)) {
+		if w.allKnow() {
 			return
 		}
 		rest(100 * time.Millisecond)
 	}
 	w.violation("boot", "the apps are not known after ten seconds")
+}
+
+// allKnow tells whether every node knows every app.
+func (w *world) allKnow() bool {
+	w.mu.Lock()
+	working := slices.Clone(w.working)
+	w.mu.Unlock()
+	for _, n := range working {
+		if !n.knows(len(w.services)) {
+			return false
+		}
+	}
+	return len(working) > 0
 }
 
 // knows tells whether the node knows so many apps, and can use them.
@@ -291,7 +308,7 @@ func (w *world) isFull() bool {
 func (w *world) isShared() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.zombie != nil
+	return w.zombie != nil || w.plan.nodes > 1
 }
 
 // parted tells whether an app's process is cut off from the server.

@@ -1,9 +1,12 @@
 package store
 
-// BeginsToClose tells whether u expects the history to have so many entries.
-func (u *UpdateRun) BeginsToClose() (entries int64, begins bool) {
-	if !u.CloseWaits || !u.Run.Closing() {
-		return 0, false
+// ExpectsEntries tells whether u expects the history to have so many entries, and no other number.
+func (u *UpdateRun) ExpectsEntries() (entries int64, expects bool) {
+	switch {
+	case u.CloseWaits && u.Run.Closing():
+		return u.Run.Ending.Entries, true
+	case u.Entries != nil:
+		return *u.Entries, true
 	}
-	return u.Run.Ending.Entries, true
+	return 0, false
 }

@@ -87,8 +87,6 @@ type Reader interface {
 	Logs(ctx context.Context, q LogQuery) ([]LogLine, error)
 	// Chapters lists a run's closed chapters that are kept, in their order. ErrNotFound.
 	Chapters(ctx context.Context, runID string) ([]Chapter, error)
-	// InCall lists the runs that have a current call, in the order of their ids, after the given id.
-	InCall(ctx context.Context, after string, limit int) ([]workflow.Run, error)
 	// Event reads one event. ErrNotFound.
 	Event(ctx context.Context, env, name, id string) (Event, error)
 	// Events lists events in the order that the query names.
@@ -101,6 +99,7 @@ type Reader interface {
 	Delivery(ctx context.Context, env, id string) (Delivery, error)
 	// Deliveries lists deliveries, newest first, without what was sent.
 	Deliveries(ctx context.Context, q DeliveryQuery) ([]Delivery, error)
+	NodeReader
 }
 
 // Change is an atomic list of writes, with what they expect.
@@ -140,6 +139,9 @@ type UpdateRun struct {
 	Trees  jsontext.Value // nil: as they were
 	Output jsontext.Value // nil: as it was
 	Error  jsontext.Value // nil: as it was
+	// Entries, if it is not nil, is how many entries the history must have, else the change fails with ErrStale: saves raise no version, and
+	// those of another node are not heard of.
+	Entries *int64
 	// CloseWaits closes every wait that is open before this write, as the final status does, and no step that threw is due again.
 	CloseWaits bool
 	// Chapter makes the history a closed chapter (Z2). The run has its payload from then on, and no entries, attempts, callbacks, trees or
@@ -209,18 +211,6 @@ type UseEvent struct {
 	Position int64
 }
 
-// LookedBack notes that a wait has been matched with the events before it. That it is gone already is no error.
-type LookedBack struct {
-	RunID string
-	workflow.StepID
-}
-
-// Advance moves a cursor, which never goes back.
-type Advance struct {
-	Cursor   string
-	Position int64
-}
-
 // InsertCallback adds a callback. The change fails with ErrExists when its step has one.
 type InsertCallback struct{ Callback Callback }
 
@@ -279,8 +269,6 @@ func (PutApp) op()         {}
 func (DropKeys) op()       {}
 func (CloseWait) op()      {}
 func (UseEvent) op()       {}
-func (LookedBack) op()     {}
-func (Advance) op()        {}
 func (InsertCallback) op() {}
 func (EndCallback) op()    {}
 func (PassKey) op()        {}

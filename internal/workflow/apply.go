@@ -25,6 +25,7 @@ var table = map[string]map[Phase]transition{
 	"void":    {PhaseRunning: void, PhaseEnding: voidEnding},
 	"contact": {PhaseRunning: contact},
 	"revive":  {PhaseQueued: revive, PhaseWaiting: revive},
+	"adopt":   {PhaseRunning: adopt, PhaseEnding: adopt},
 	"cut":     {PhaseRunning: cut, PhaseEnding: finishEnding},
 	"opened":  {PhaseRunning: opened},
 	"news":    {PhaseQueued: news, PhaseRunning: news, PhaseWaiting: news, PhaseEnding: stay, PhaseEnded: stay},
@@ -85,7 +86,7 @@ func begin(d *Decision, in Input, now time.Time) error {
 	r := &d.Run
 	r.Epoch++
 	r.Prior = r.Call
-	r.Call = &Call{ID: b.CallID, Token: b.Token, BegunAt: now}
+	r.Call = &Call{ID: b.CallID, Token: b.Token, Node: b.Node, BegunAt: now}
 	r.Status, r.Reason = Running, ""
 	r.NextAt = now.Add(r.Lease)
 	if r.Ending == nil {
@@ -134,16 +135,36 @@ func contact(d *Decision, in Input, _ time.Time) error {
 
 // revive takes a queued pick-up back (C5).
 func revive(d *Decision, in Input, now time.Time) error {
-	r := &d.Run
-	if !isCurrent(r, in.(Revive).CallID) {
+	r, v := &d.Run, in.(Revive)
+	if !isCurrent(r, v.CallID) {
 		return ErrNotCurrent
 	}
+	hold(r, v.Node)
 	r.Status, r.Reason = Running, ""
 	r.NextAt = now.Add(r.Lease)
 	if r.Cuts > 0 {
 		r.Cuts--
 	}
 	return nil
+}
+
+// adopt gives the call to another node. That its lease is not renewed is no harm: whoever holds it knows when it was heard of last.
+func adopt(d *Decision, in Input, _ time.Time) error {
+	a := in.(Adopt)
+	if !isCurrent(&d.Run, a.CallID) {
+		return ErrNotCurrent
+	}
+	hold(&d.Run, a.Node)
+	return nil
+}
+
+// hold gives the current call to a node.
+func hold(r *Run, node string) {
+	if r.Call.Node != node {
+		call := *r.Call
+		call.Node = node
+		r.Call = &call
+	}
 }
 
 // cut queues the run for a pick-up, or fails the step or the run that was cut off too often (C13).

@@ -234,7 +234,7 @@ func randomRun(seen map[string]bool) func(t *rapid.T) {
 		}
 		r.Closers = rapid.SampledFrom([]workflow.Closers{0, 0, workflow.CloserOnFailure, workflow.CloserOnCancel, workflow.CloserUndo}).Draw(t, "closers")
 		// All inputs, or only those by which what is rare comes about: its time is over before it is called, calls are lost again and again.
-		inputs := rapid.SampledFrom([][]int{{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {7}, {0, 8, 8}, {0, 0, 3}, {0, 0, 3, 4, 9}, {0, 0, 9, 10, 11, 11}}).Draw(t, "kinds")
+		inputs := rapid.SampledFrom([][]int{{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}, {7}, {0, 8, 8}, {0, 0, 3}, {0, 0, 3, 4, 9}, {0, 0, 9, 10, 11, 11}}).Draw(t, "kinds")
 		growth := rapid.SampledFrom([][]int{{0}, {0, 0, 0, 1}}).Draw(t, "growth")
 		for i := range rapid.IntRange(1, 60).Draw(t, "inputs") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 600).Draw(t, "seconds")) * time.Second)
@@ -286,6 +286,8 @@ func drawInput(t *rapid.T, kind int, r *workflow.Run, newCall string, entries in
 			return workflow.Cancel{Entries: entries, Grace: workflow.GraceStd, Force: rapid.IntRange(0, 3).Draw(t, "force") == 0}
 		}
 		return workflow.Timer{Entries: entries}
+	case 13:
+		return workflow.Adopt{CallID: callID, Node: newCall}
 	case 12:
 		return workflow.Opened{CallID: callID, Undoes: true}
 	case 10:

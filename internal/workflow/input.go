@@ -12,6 +12,7 @@ type Input interface{ name() string }
 type Begin struct {
 	CallID string
 	Token  string
+	Node   string // that holds it
 	// Handlers are those that the workflow has now.
 	Handlers Closers
 }
@@ -32,7 +33,10 @@ type Contact struct {
 }
 
 // Revive: a call that was taken for cut was heard of before a newer one began (C5).
-type Revive struct{ CallID string }
+type Revive struct{ CallID, Node string }
+
+// Adopt: the node that held the call is lost, or has given it up, and Node holds it from here on (C1).
+type Adopt struct{ CallID, Node string }
 
 // Cut: the call is over without an end: its process is gone, or its lease ended.
 type Cut struct {
@@ -124,6 +128,7 @@ func (Begin) name() string   { return "begin" }
 func (Void) name() string    { return "void" }
 func (Contact) name() string { return "contact" }
 func (Revive) name() string  { return "revive" }
+func (Adopt) name() string   { return "adopt" }
 func (Cut) name() string     { return "cut" }
 func (End) name() string     { return "end" }
 func (Opened) name() string  { return "opened" }

@@ -95,6 +95,7 @@ type Call struct {
 	ID      string
 	Token   string
 	Nonce   string // empty until a playing's first message
+	Node    string // the server that judges whether it is still played (C1); empty where there is but one
 	BegunAt time.Time
 }
 

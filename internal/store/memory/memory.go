@@ -30,7 +30,8 @@ type Store struct {
 
 	opened    int64 // how many waits were ever opened
 	callbacks map[string]*store.Callback
-	cursors   map[string]int64
+	cursors   map[string]cursor
+	nodes     map[string]store.Node
 	schedules map[[2]string]store.Schedule // by environment and id
 	later     map[eventID]store.LaterEvent
 
@@ -64,7 +65,7 @@ type keyID struct {
 func New() *Store {
 	return &Store{
 		runs: map[string]*run{}, byName: map[eventID]int64{}, keys: map[keyID]*store.Key{}, apps: map[[2]string]store.App{},
-		callbacks: map[string]*store.Callback{}, cursors: map[string]int64{}, schedules: map[[2]string]store.Schedule{}, later: map[eventID]store.LaterEvent{},
+		callbacks: map[string]*store.Callback{}, cursors: map[string]cursor{}, nodes: map[string]store.Node{}, schedules: map[[2]string]store.Schedule{}, later: map[eventID]store.LaterEvent{},
 	}
 }
 
@@ -109,7 +110,7 @@ func (s *Store) check(change []store.Op) error {
 			if s.alive(op.Key, op.Now) == nil {
 				err = s.check(op.Then)
 			}
-		case store.UseEvent, store.InsertCallback, store.EndCallback, store.PassKey:
+		case store.UseEvent, store.InsertCallback, store.EndCallback, store.PassKey, store.LookedBack, store.Advance:
 			err = s.checkWait(op)
 		case store.PutSchedule, store.DropLater:
 			err = s.checkDue(op)
@@ -133,7 +134,7 @@ func (s *Store) checkUpdate(op store.UpdateRun) error {
 	if r.Version != op.Run.Version-1 {
 		return fmt.Errorf("run %s is at version %d, not %d: %w", r.ID, r.Version, op.Run.Version-1, store.ErrStale)
 	}
-	if n, begins := op.BeginsToClose(); begins && n != int64(len(r.entries)) {
+	if n, begins := op.ExpectsEntries(); begins && n != int64(len(r.entries)) {
 		return fmt.Errorf("run %s has %d entries, not %d: %w", r.ID, len(r.entries), n, store.ErrStale)
 	}
 	return nil

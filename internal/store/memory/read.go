@@ -145,13 +145,6 @@ func (s *Store) Ready(_ context.Context, env, app string, now time.Time, limit i
 	return out, nil
 }
 
-// InCall implements store.Reader.
-func (s *Store) InCall(_ context.Context, after string, limit int) ([]workflow.Run, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return records(s.sorted(func(r *run) bool { return r.Status == workflow.Running && r.ID > after }, byID), limit), nil
-}
-
 // Event implements store.Reader.
 func (s *Store) Event(_ context.Context, env, name, id string) (store.Event, error) {
 	s.mu.Lock()

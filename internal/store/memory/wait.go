@@ -43,6 +43,10 @@ func (s *Store) checkWait(op store.Op) error {
 		if k := s.keys[id(op.Key)]; k == nil || k.Owner != op.From {
 			return fmt.Errorf("key %s is not run %s's: %w", op.Key.Key, op.From, store.ErrStale)
 		}
+	case store.LookedBack:
+		return s.checkOwner(op.Cursor, op.Owner)
+	case store.Advance:
+		return s.checkOwner(op.Cursor, op.Owner)
 	}
 	return nil
 }
@@ -68,8 +72,8 @@ func (s *Store) writeWait(op store.Op) {
 				r.waits[i].Looked = r.waits[i].Looked || r.waits[i].StepID == op.StepID
 			}
 		}
-	case store.Advance:
-		s.cursors[op.Cursor] = max(s.cursors[op.Cursor], op.Position)
+	default:
+		s.writeNode(op)
 	}
 }
 
@@ -200,13 +204,6 @@ func (s *Store) Callback(_ context.Context, q store.CallbackQuery) (store.Callba
 		}
 	}
 	return store.Callback{}, fmt.Errorf("callback: %w", store.ErrNotFound)
-}
-
-// Position implements store.Reader.
-func (s *Store) Position(_ context.Context, cursor string) (int64, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.cursors[cursor], nil
 }
 
 // Stranded implements store.Reader.

@@ -67,7 +67,7 @@ func (v *view) checkUpdate(op store.UpdateRun) error {
 	if x.version != op.Run.Version-1 {
 		return fmt.Errorf("run %s is at version %d, not %d: %w", x.id, x.version, op.Run.Version-1, store.ErrStale)
 	}
-	if n, begins := op.BeginsToClose(); begins && n != x.history.Entries {
+	if n, begins := op.ExpectsEntries(); begins && n != x.history.Entries {
 		return fmt.Errorf("run %s has %d entries, not %d: %w", x.id, x.history.Entries, n, store.ErrStale)
 	}
 	return nil
@@ -126,6 +126,10 @@ func (v *view) checkWait(op store.Op) error {
 		if v.later[eventKey{op.Env, op.Name, op.ID}] == nil {
 			return fmt.Errorf("event %s is gone: %w", op.ID, store.ErrStale)
 		}
+	case store.LookedBack:
+		return v.checkOwner(op.Cursor, op.Owner)
+	case store.Advance:
+		return v.checkOwner(op.Cursor, op.Owner)
 	}
 	return nil
 }

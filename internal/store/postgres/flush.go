@@ -18,6 +18,7 @@ func (v *view) flush() {
 	v.flushWaits()
 	v.flushKeys()
 	v.flushDue()
+	v.flushNodes()
 	v.flushAdded()
 	v.written = writes{}
 }
@@ -253,9 +254,9 @@ func (v *view) flushKeys() {
 	v.put(sqlUpdateKeys, updated)
 }
 
-// flushDue writes callbacks, schedules, later events and cursors.
+// flushDue writes callbacks, schedules and later events.
 func (v *view) flushDue() {
-	newCallbacks, endedCallbacks, later, cursors := &rowset{}, &rowset{}, &rowset{}, &rowset{}
+	newCallbacks, endedCallbacks, later := &rowset{}, &rowset{}, &rowset{}
 	for _, c := range v.callbacks {
 		switch {
 		case c.changed && !c.stored:
@@ -288,17 +289,10 @@ func (v *view) flushDue() {
 			l.stored = true
 		}
 	}
-	for name, position := range v.cursors {
-		t := cursors.row()
-		t.text(name)
-		t.int(position)
-	}
-	v.cursors = map[string]int64{}
 	v.put(sqlInsertCallbacks, newCallbacks)
 	v.put(sqlUpdateCallbacks, endedCallbacks)
 	v.flushSchedules()
 	v.put(sqlInsertLater, later)
-	v.put(sqlAdvance, cursors)
 }
 
 func (v *view) flushSchedules() {

@@ -19,6 +19,12 @@ func (n *need) gather(v *view) {
 	if len(n.keys) > 0 {
 		b.add(sqlLockKeys, rowsOf(n.keys, func(t *rowset, k keyID) { t.text(k.env); t.list(string(k.kind)); t.text(k.scope); t.text(k.key) }).params(), v.learnKey)
 	}
+	if len(n.cursors) > 0 {
+		b.add(sqlLockCursors, texts(n.cursors).params(), func(r *scanner) error {
+			v.cursors[r.text()] = &cursor{owner: r.text(), position: r.int()}
+			return nil
+		})
+	}
 	n.gatherDue(v)
 	n.gatherRuns(v)
 	n.gatherWaits(v)

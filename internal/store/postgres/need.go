@@ -27,6 +27,7 @@ type need struct {
 	deliveries set[string]
 	lines      set[lineKey]
 	chapters   set[chapterKey] // how many lines their logs have
+	cursors    set[string]
 
 	newRuns, newWaits int64
 	lastEvent         bool
@@ -233,5 +234,10 @@ func (n *need) wait(op store.Op) {
 	case store.LookedBack:
 		n.runs.add(op.RunID)
 		n.waits.add(stepKey{op.RunID, op.StepID})
+		n.cursors.add(op.Cursor)
+	case store.TakeCursor:
+		n.cursors.add(op.Cursor)
+	case store.Advance:
+		n.cursors.add(op.Cursor)
 	}
 }

@@ -213,8 +213,6 @@ func (v *view) writeWait(op store.Op) {
 			w.changed = w.changed || !w.Looked
 			w.Looked = true
 		}
-	case store.Advance:
-		v.cursors[op.Cursor] = max(v.cursors[op.Cursor], op.Position)
 	default:
 		v.writeDue(op)
 	}
@@ -245,6 +243,6 @@ func (v *view) writeDue(op store.Op) {
 		}
 		delete(v.later, id)
 	default:
-		v.fail("postgres", fmt.Errorf("no such op: %T", op))
+		v.writeNode(op)
 	}
 }

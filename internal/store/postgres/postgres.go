@@ -21,6 +21,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -47,6 +48,8 @@ type Store struct {
 	pool *pgxpool.Pool
 	// Set by Open, and shorter in tests.
 	transactionTime, lockTime time.Duration
+	// ahead is how far the database's clock is ahead of this process's, in nanoseconds, by the last look.
+	ahead atomic.Int64
 
 	closing sync.Once
 }
@@ -78,6 +81,9 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	s := &Store{pool: pool, transactionTime: transactionTime, lockTime: lockTime}
 	if err := s.migrate(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("bringing the database's schema up to date: %w", err), s.Close())
+	}
+	if _, err := s.Nodes(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("reading the database's clock: %w", err), s.Close())
 	}
 	return s, nil
 }

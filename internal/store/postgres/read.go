@@ -163,11 +163,6 @@ func (s *Store) Ready(ctx context.Context, env, app string, now time.Time, limit
 	})
 }
 
-// InCall implements store.Reader.
-func (s *Store) InCall(ctx context.Context, after string, limit int) ([]workflow.Run, error) {
-	return list(ctx, s, sqlSelectInCall, (&params{}).text(after).int(int64(limit)), scanRun)
-}
-
 // Stranded implements store.Reader.
 func (s *Store) Stranded(ctx context.Context, limit int) ([]string, error) {
 	return list(ctx, s, sqlStranded, (&params{}).int(int64(limit)), (*scanner).text)

@@ -47,7 +47,7 @@ func bindState(t *rowset, r *workflow.Run) {
 
 func bindCall(t *rowset, c *workflow.Call) {
 	if c == nil {
-		for range 3 {
+		for range 4 {
 			t.null(oidBytes)
 		}
 		t.null(oidInt)
@@ -56,6 +56,7 @@ func bindCall(t *rowset, c *workflow.Call) {
 	t.text(c.ID)
 	t.text(c.Token)
 	t.text(c.Nonce)
+	t.text(c.Node)
 	t.time(c.BegunAt)
 }
 
@@ -79,7 +80,7 @@ func scanRun(s *scanner) workflow.Run {
 }
 
 func scanCall(s *scanner) *workflow.Call {
-	c := workflow.Call{ID: s.text(), Token: s.text(), Nonce: s.text(), BegunAt: s.time()}
+	c := workflow.Call{ID: s.text(), Token: s.text(), Nonce: s.text(), Node: s.text(), BegunAt: s.time()}
 	if c.ID == "" {
 		return nil
 	}

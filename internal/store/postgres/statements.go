@@ -8,7 +8,7 @@ package postgres
 // What rows are read as, in the order in which the scan functions know them.
 const (
 	runColumns = `id, env, app, workflow, run_key, replay_of, parent, root, event, event_id, root_restart, version, status,
-		restart, epoch, call_id, call_token, call_nonce, call_begun_at, prior_id, prior_token, prior_nonce, prior_begun_at, next_at, timeout_at,
+		restart, epoch, call_id, call_token, call_nonce, call_node, call_begun_at, prior_id, prior_token, prior_nonce, prior_node, prior_begun_at, next_at, timeout_at,
 		waits_at, woken_at, reason, ending_reason, ending_at, closing, ending_entries, closers, warning, invokes, attempts, cuts,
 		yields, progress, created_at, started_at, ended_at, lease_ms`
 	recordColumns   = runColumns + `, payload, output, error, trees FROM runs JOIN run_values ON run_values.run = runs.seq`
@@ -105,11 +105,21 @@ const (
 	sqlSelectTimers    = `SELECT ` + runColumns + ` FROM runs WHERE timer_at > 0 AND timer_at <= $1::bigint ORDER BY timer_at, id LIMIT $2::bigint`
 	sqlSelectNextTimer = `SELECT coalesce(min(timer_at), 0) FROM runs WHERE timer_at > 0`
 	sqlSelectReady     = `SELECT id, ready_at FROM runs WHERE env=$1::bytea AND app=$2::bytea AND ready_at > 0 AND ready_at <= $3::bigint ORDER BY ready_at, id LIMIT $4::bigint`
-	sqlSelectInCall    = `SELECT ` + runColumns + ` FROM runs WHERE status = 'running' AND id > $1::bytea ORDER BY id LIMIT $2::bigint`
 	sqlSelectRunExists = `SELECT env FROM runs WHERE id=$1::bytea`
 	// W5: what has not ended has a time, or waits for something that is open.
 	sqlStranded = `SELECT id FROM runs WHERE ended_at = 0 AND timer_at = 0 AND ready_at = 0
 		AND NOT EXISTS (SELECT 1 FROM waits WHERE waits.run = runs.seq AND kind <> 'cancel' AND NOT orphan) ORDER BY id LIMIT $1::bigint`
+)
+
+// Nodes, and what they hold.
+const (
+	sqlSelectInCall    = `SELECT ` + runColumns + ` FROM runs WHERE status = 'running' AND call_node=$1::bytea AND id > $2::bytea ORDER BY id LIMIT $3::bigint`
+	sqlSelectCallNodes = `SELECT DISTINCT call_node FROM runs WHERE status = 'running' ORDER BY call_node`
+	sqlSelectHeads     = `SELECT entries, bytes, ` + runColumns + ` FROM runs WHERE id = ANY($1::bytea[])`
+	sqlSelectNodes     = `SELECT id, beat, state FROM nodes ORDER BY id`
+	sqlSelectClock     = `SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
+	// Whoever goes by a cursor is alone in that until the commit.
+	sqlLockCursors = `SELECT name, owner, position FROM cursors WHERE name = ANY($1::bytea[]) ORDER BY name FOR UPDATE`
 )
 
 // Histories, chapters, logs.

@@ -5,24 +5,24 @@ package postgres
 // Runs. Their rows are locked already (N2), but for new ones.
 const (
 	sqlInsertRuns = `INSERT INTO runs (id, env, app, workflow, run_key, replay_of, parent, root, event, event_id, root_restart, version, status, restart, epoch,
-			call_id, call_token, call_nonce, call_begun_at, prior_id, prior_token, prior_nonce, prior_begun_at, next_at, timeout_at, waits_at, woken_at, reason, ending_reason,
+			call_id, call_token, call_nonce, call_node, call_begun_at, prior_id, prior_token, prior_nonce, prior_node, prior_begun_at, next_at, timeout_at, waits_at, woken_at, reason, ending_reason,
 			ending_at, closing, ending_entries, closers, warning, invokes, attempts, cuts, yields, progress, created_at, started_at, ended_at, lease_ms,
 			timer_at, ready_at, entries, bytes, lines, seq, events_after)
-		SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bytea[], $7::bytea[], $8::bytea[], $9::bytea[], $10::bytea[], $11::bigint[], $12::bigint[], $13::text[],
-			$14::bigint[], $15::bigint[], $16::bytea[], $17::bytea[], $18::bytea[], $19::bigint[], $20::bytea[], $21::bytea[], $22::bytea[], $23::bigint[], $24::bigint[], $25::bigint[],
-			$26::bigint[], $27::bigint[], $28::bytea[], $29::bytea[], $30::bigint[], $31::boolean[], $32::bigint[], $33::bigint[], $34::bytea[], $35::boolean[], $36::bigint[], $37::bigint[],
-			$38::bigint[], $39::bigint[], $40::bigint[], $41::bigint[], $42::bigint[], $43::bigint[], $44::bigint[], $45::bigint[], $46::bigint[], $47::bigint[], $48::bigint[], $49::bigint[],
-			$50::bigint[])`
-	sqlUpdateRuns = `UPDATE runs SET version=u.version, status=u.status, restart=u.restart, epoch=u.epoch, call_id=u.call_id, call_token=u.call_token, call_nonce=u.call_nonce, call_begun_at=u.call_begun_at, prior_id=u.prior_id,
-			prior_token=u.prior_token, prior_nonce=u.prior_nonce, prior_begun_at=u.prior_begun_at, next_at=u.next_at, timeout_at=u.timeout_at, waits_at=u.waits_at, woken_at=u.woken_at, reason=u.reason, ending_reason=u.ending_reason,
+		SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bytea[], $7::bytea[], $8::bytea[], $9::bytea[], $10::bytea[], $11::bigint[], $12::bigint[],
+			$13::text[], $14::bigint[], $15::bigint[], $16::bytea[], $17::bytea[], $18::bytea[], $19::bytea[], $20::bigint[], $21::bytea[], $22::bytea[], $23::bytea[],
+			$24::bytea[], $25::bigint[], $26::bigint[], $27::bigint[], $28::bigint[], $29::bigint[], $30::bytea[], $31::bytea[], $32::bigint[], $33::boolean[],
+			$34::bigint[], $35::bigint[], $36::bytea[], $37::boolean[], $38::bigint[], $39::bigint[], $40::bigint[], $41::bigint[], $42::bigint[], $43::bigint[],
+			$44::bigint[], $45::bigint[], $46::bigint[], $47::bigint[], $48::bigint[], $49::bigint[], $50::bigint[], $51::bigint[], $52::bigint[])`
+	sqlUpdateRuns = `UPDATE runs SET version=u.version, status=u.status, restart=u.restart, epoch=u.epoch, call_id=u.call_id, call_token=u.call_token, call_nonce=u.call_nonce, call_node=u.call_node, call_begun_at=u.call_begun_at, prior_id=u.prior_id,
+			prior_token=u.prior_token, prior_nonce=u.prior_nonce, prior_node=u.prior_node, prior_begun_at=u.prior_begun_at, next_at=u.next_at, timeout_at=u.timeout_at, waits_at=u.waits_at, woken_at=u.woken_at, reason=u.reason, ending_reason=u.ending_reason,
 			ending_at=u.ending_at, closing=u.closing, ending_entries=u.ending_entries, closers=u.closers, warning=u.warning, invokes=u.invokes, attempts=u.attempts, cuts=u.cuts, yields=u.yields,
 			progress=u.progress, created_at=u.created_at, started_at=u.started_at, ended_at=u.ended_at, lease_ms=u.lease_ms, timer_at=u.timer_at, ready_at=u.ready_at, entries=u.entries, bytes=u.bytes,
 			lines=u.lines
-		FROM unnest($1::bytea[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bytea[], $7::bytea[], $8::bytea[], $9::bigint[], $10::bytea[], $11::bytea[], $12::bytea[],
-			$13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bytea[], $19::bytea[], $20::bigint[], $21::boolean[], $22::bigint[], $23::bigint[], $24::bytea[],
-			$25::boolean[], $26::bigint[], $27::bigint[], $28::bigint[], $29::bigint[], $30::bigint[], $31::bigint[], $32::bigint[], $33::bigint[], $34::bigint[], $35::bigint[], $36::bigint[],
-			$37::bigint[], $38::bigint[])
-			AS u(id, version, status, restart, epoch, call_id, call_token, call_nonce, call_begun_at, prior_id, prior_token, prior_nonce, prior_begun_at, next_at,
+		FROM unnest($1::bytea[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bytea[], $7::bytea[], $8::bytea[], $9::bytea[], $10::bigint[], $11::bytea[], $12::bytea[],
+			$13::bytea[], $14::bytea[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $19::bigint[], $20::bytea[], $21::bytea[], $22::bigint[], $23::boolean[],
+			$24::bigint[], $25::bigint[], $26::bytea[], $27::boolean[], $28::bigint[], $29::bigint[], $30::bigint[], $31::bigint[], $32::bigint[], $33::bigint[],
+			$34::bigint[], $35::bigint[], $36::bigint[], $37::bigint[], $38::bigint[], $39::bigint[], $40::bigint[])
+			AS u(id, version, status, restart, epoch, call_id, call_token, call_nonce, call_node, call_begun_at, prior_id, prior_token, prior_nonce, prior_node, prior_begun_at, next_at,
 			timeout_at, waits_at, woken_at, reason, ending_reason, ending_at, closing, ending_entries, closers, warning, invokes, attempts, cuts, yields,
 			progress, created_at, started_at, ended_at, lease_ms, timer_at, ready_at, entries, bytes, lines)
 		WHERE runs.id=u.id`
@@ -88,9 +88,13 @@ const (
 	sqlInsertUses       = `INSERT INTO event_uses (run, position)
 		SELECT * FROM unnest($1::bigint[], $2::bigint[])`
 	sqlDeleteUses = `DELETE FROM event_uses WHERE run = ANY($1::bigint[])`
-	sqlAdvance    = `INSERT INTO cursors (name, position)
-		SELECT * FROM unnest($1::bytea[], $2::bigint[])
-		ON CONFLICT (name) DO UPDATE SET position=greatest(cursors.position, excluded.position)`
+	sqlPutCursors = `INSERT INTO cursors (name, owner, position)
+		SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[])
+		ON CONFLICT (name) DO UPDATE SET owner=excluded.owner, position=greatest(cursors.position, excluded.position)`
+	sqlPutNodes = `INSERT INTO nodes (id, beat, state)
+		SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bytea[])
+		ON CONFLICT (id) DO UPDATE SET beat=excluded.beat, state=excluded.state`
+	sqlDropNodes       = `DELETE FROM nodes WHERE id = ANY($1::bytea[])`
 	sqlInsertCallbacks = `INSERT INTO callbacks (token_hash, env, run, run_id, name, number, due_at, ended_at, payload)
 		SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::bytea[], $5::bytea[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bytea[])`
 	sqlUpdateCallbacks = `UPDATE callbacks SET ended_at=u.ended_at, payload=u.payload

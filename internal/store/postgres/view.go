@@ -29,7 +29,8 @@ type view struct {
 	deliveries map[string]bool
 	lines      map[lineKey]bool
 	lineCounts map[chapterKey]int64
-	cursors    map[string]int64
+	cursors    map[string]*cursor
+	nodes      map[string]*store.Node // nil: dropped
 	apps       map[[2]string]store.App
 
 	lastEvent     int64
@@ -135,7 +136,7 @@ func newView(out *batch) *view {
 		out: out, runs: map[string]*run{}, steps: map[stepKey]*standing{}, attempts: map[attemptKey]*attempt{}, attemptsOf: map[string][]*attempt{},
 		waits: map[string][]*wait{}, uses: map[useKey]*use{}, events: map[eventKey]bool{}, keys: map[keyID]*key{}, callbacks: map[string]*callback{},
 		schedules: map[[2]string]*schedule{}, later: map[eventKey]*later{}, deliveries: map[string]bool{}, lines: map[lineKey]bool{},
-		lineCounts: map[chapterKey]int64{}, cursors: map[string]int64{}, apps: map[[2]string]store.App{},
+		lineCounts: map[chapterKey]int64{}, cursors: map[string]*cursor{}, nodes: map[string]*store.Node{}, apps: map[[2]string]store.App{},
 	}
 }
 

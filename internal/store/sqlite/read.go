@@ -242,11 +242,6 @@ func (s *Store) Ready(ctx context.Context, env, app string, now time.Time, limit
 	return out, err
 }
 
-// InCall implements store.Reader.
-func (s *Store) InCall(ctx context.Context, after string, limit int) ([]workflow.Run, error) {
-	return s.records(ctx, sqlSelectInCall, func(b *binder) { b.text(after); b.int(int64(limit)) })
-}
-
 func (s *Store) records(ctx context.Context, sql string, bind func(*binder)) ([]workflow.Run, error) {
 	var out []workflow.Run
 	err := s.read(ctx, func(conn *sqlite.Conn) error {

@@ -54,7 +54,7 @@ func bindState(b *binder, r *workflow.Run) {
 
 func bindCall(b *binder, c *workflow.Call) {
 	if c == nil {
-		for range 4 {
+		for range 5 {
 			b.null()
 		}
 		return
@@ -62,6 +62,7 @@ func bindCall(b *binder, c *workflow.Call) {
 	b.text(c.ID)
 	b.text(c.Token)
 	b.text(c.Nonce)
+	b.text(c.Node)
 	b.time(c.BegunAt)
 }
 
@@ -85,7 +86,7 @@ func scanRun(s *scanner) workflow.Run {
 }
 
 func scanCall(s *scanner) *workflow.Call {
-	c := workflow.Call{ID: s.text(), Token: s.text(), Nonce: s.text(), BegunAt: s.time()}
+	c := workflow.Call{ID: s.text(), Token: s.text(), Nonce: s.text(), Node: s.text(), BegunAt: s.time()}
 	if c.ID == "" {
 		return nil
 	}

@@ -22,10 +22,12 @@ CREATE TABLE runs (
   call_id        TEXT,
   call_token     TEXT,
   call_nonce     TEXT,
+  call_node      TEXT,
   call_begun_at  INTEGER,
   prior_id       TEXT,
   prior_token    TEXT,
   prior_nonce    TEXT,
+  prior_node     TEXT,
   prior_begun_at INTEGER,
   next_at        INTEGER NOT NULL,
   timeout_at     INTEGER NOT NULL,
@@ -58,7 +60,7 @@ CREATE TABLE runs (
 ) STRICT;
 CREATE INDEX runs_timer ON runs (timer_at) WHERE timer_at > 0;
 CREATE INDEX runs_ready ON runs (env, app, ready_at) WHERE ready_at > 0;
-CREATE INDEX runs_in_call ON runs (id) WHERE status = 'running';
+CREATE INDEX runs_in_call ON runs (call_node, id) WHERE status = 'running';
 CREATE INDEX runs_idle ON runs (id) WHERE ended_at = 0 AND timer_at = 0 AND ready_at = 0; -- who waits for news alone (W5)
 CREATE INDEX runs_by_workflow ON runs (env, workflow, id);
 
@@ -228,7 +230,15 @@ CREATE INDEX later_events_due ON later_events (due_at);
 -- How far the server has come with what it goes through in order.
 CREATE TABLE cursors (
   name     TEXT PRIMARY KEY,
+  owner    TEXT NOT NULL,   -- who alone goes through it
   position INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- The servers that share the store.
+CREATE TABLE nodes (
+  id    TEXT PRIMARY KEY,
+  beat  INTEGER NOT NULL,
+  state BLOB
 ) STRICT, WITHOUT ROWID;
 
 -- Keys outlive what they stand for (K3, W8).

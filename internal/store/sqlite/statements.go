@@ -10,7 +10,7 @@ package sqlite
 // What rows are read as, in the order in which the scan functions know them.
 const (
 	runColumns = `id, env, app, workflow, run_key, replay_of, parent, root, event, event_id, root_restart, version, status, restart, epoch,
-		call_id, call_token, call_nonce, call_begun_at, prior_id, prior_token, prior_nonce, prior_begun_at,
+		call_id, call_token, call_nonce, call_node, call_begun_at, prior_id, prior_token, prior_nonce, prior_node, prior_begun_at,
 		next_at, timeout_at, waits_at, woken_at, reason, ending_reason, ending_at, closing, ending_entries, closers, warning, invokes, attempts, cuts, yields, progress,
 		created_at, started_at, ended_at, lease_ms`
 	recordColumns   = runColumns + `, payload, output, error, trees FROM runs JOIN run_values ON run_values.run = runs.seq`
@@ -24,17 +24,16 @@ const (
 // Runs.
 const (
 	sqlInsertRun = `INSERT INTO runs (` + runColumns + `, timer_at, ready_at, events_after)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?, (SELECT coalesce(max(position), 0) FROM events))`
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?, (SELECT coalesce(max(position), 0) FROM events))`
 	// What changes in a run's life; its identity does not.
 	sqlUpdateRun = `UPDATE runs SET version=?, status=?, restart=?, epoch=?,
-		call_id=?, call_token=?, call_nonce=?, call_begun_at=?, prior_id=?, prior_token=?, prior_nonce=?, prior_begun_at=?,
+		call_id=?, call_token=?, call_nonce=?, call_node=?, call_begun_at=?, prior_id=?, prior_token=?, prior_nonce=?, prior_node=?, prior_begun_at=?,
 		next_at=?, timeout_at=?, waits_at=?, woken_at=?, reason=?, ending_reason=?, ending_at=?, closing=?, ending_entries=?, closers=?, warning=?, invokes=?, attempts=?, cuts=?, yields=?, progress=?,
 		created_at=?, started_at=?, ended_at=?, lease_ms=?, timer_at=?, ready_at=? WHERE seq=?`
 	sqlSelectRecord  = `SELECT ` + recordColumns + ` WHERE id=+? AND env=+?`
 	sqlSelectState   = `SELECT seq, ` + recordColumns + ` WHERE id=+?`
 	sqlSelectRecords = `SELECT ` + recordColumns + ` WHERE env=+?`
 	sqlSelectTimers  = `SELECT ` + runColumns + ` FROM runs WHERE timer_at > 0 AND timer_at <= +? ORDER BY timer_at, id LIMIT +?`
-	sqlSelectInCall  = `SELECT ` + runColumns + ` FROM runs WHERE status = 'running' AND id > +? ORDER BY id LIMIT +?`
 	// One statement, since each that stands alone takes and gives the file's locks anew.
 	sqlSelectRun = `SELECT ` + runColumns + `, h.entries, h.bytes FROM runs,
 		(SELECT count(*) AS entries, coalesce(sum(coalesce(length(output), 0) + coalesce(length(error), 0)), 0) AS bytes FROM steps
@@ -52,6 +51,18 @@ const (
 	sqlUpdateValues    = `UPDATE run_values SET output=coalesce(?, output), error=coalesce(?, error) WHERE run=?`
 	sqlUpdatePayload   = `UPDATE run_values SET payload=?, trees=NULL WHERE run=?`
 	sqlUpdateTrees     = `UPDATE run_values SET trees=? WHERE run=?`
+)
+
+// Nodes, and what they hold.
+const (
+	sqlSelectInCall    = `SELECT ` + runColumns + ` FROM runs WHERE status = 'running' AND call_node=+? AND id > +? ORDER BY id LIMIT +?`
+	sqlSelectCallNodes = `SELECT DISTINCT call_node FROM runs WHERE status = 'running' ORDER BY call_node`
+	sqlSelectNodes     = `SELECT id, beat, state FROM nodes ORDER BY id`
+	sqlPutNode         = `INSERT OR REPLACE INTO nodes (id, beat, state) VALUES (?,?,?)`
+	sqlDropNode        = `DELETE FROM nodes WHERE id=?`
+	sqlSelectOwner     = `SELECT owner FROM cursors WHERE name=?`
+	sqlTakeCursor      = `INSERT INTO cursors (name, owner, position) VALUES (?,?,0) ON CONFLICT (name) DO UPDATE SET owner=excluded.owner`
+	sqlAdvance         = `INSERT INTO cursors (name, owner, position) VALUES (?,?,?) ON CONFLICT (name) DO UPDATE SET position=max(position, excluded.position)`
 )
 
 // Histories.
@@ -139,7 +150,6 @@ const (
 	sqlLookedBack           = `UPDATE waits SET looked=1 WHERE run=(SELECT seq FROM runs WHERE id=?) AND name=? AND number=?`
 	sqlInsertUse            = `INSERT INTO event_uses (run, position) VALUES (?,?)`
 	sqlSelectUse            = `SELECT 1 FROM event_uses WHERE run=? AND position=?`
-	sqlAdvance              = `INSERT INTO cursors (name, position) VALUES (?,?) ON CONFLICT (name) DO UPDATE SET position=max(position, excluded.position)`
 	sqlSelectPosition       = `SELECT position FROM cursors WHERE name=?`
 	sqlInsertCallback       = `INSERT INTO callbacks (token_hash, env, run, name, number, due_at, ended_at, payload) VALUES (?,?,?,?,?,?,?,?)`
 	sqlSelectSameCall       = `SELECT 1 FROM callbacks WHERE token_hash=?1 OR (run=?2 AND name=?3 AND number=?4)`

@@ -49,6 +49,10 @@ func (s *Store) checkWait(op store.Op) (refusal, err error) {
 			refusal = fmt.Errorf("key %s is not run %s's: %w", op.Key.Key, op.From, store.ErrStale)
 		}
 		return refusal, err
+	case store.LookedBack:
+		return s.checkOwner(op.Cursor, op.Owner)
+	case store.Advance:
+		return s.checkOwner(op.Cursor, op.Owner)
 	}
 	return nil, nil
 }
@@ -84,10 +88,8 @@ func (s *Store) writeWait(op store.Op) error {
 		return s.eachWait(sqlSelectInvoke, func(b *binder) { b.text(op.RunID); b.text(op.Child) }, s.deleteWait)
 	case store.LookedBack:
 		return exec(s.writer, sqlLookedBack, func(b *binder) { b.text(op.RunID); b.text(op.Name); b.int(int64(op.Number)) })
-	case store.Advance:
-		return exec(s.writer, sqlAdvance, func(b *binder) { b.text(op.Cursor); b.int(op.Position) })
 	default:
-		return fmt.Errorf("sqlite: no such op: %T: %w", op, store.ErrBadChange)
+		return s.writeNode(op)
 	}
 }
 

@@ -99,7 +99,7 @@ func (s *Store) check(change []store.Op) (refusal, err error) {
 			if key, err = readKey(s.writer, op.Key, op.Now); err == nil && key == nil {
 				refusal, err = s.check(op.Then)
 			}
-		case store.UseEvent, store.InsertCallback, store.EndCallback, store.PassKey:
+		case store.UseEvent, store.InsertCallback, store.EndCallback, store.PassKey, store.LookedBack, store.Advance:
 			refusal, err = s.checkWait(op)
 		case store.PutSchedule, store.DropLater:
 			refusal, err = s.checkDue(op)
@@ -146,7 +146,7 @@ func (s *Store) checkUpdate(op store.UpdateRun) (refusal, err error) {
 	if h.version != op.Run.Version-1 {
 		return fmt.Errorf("run %s is at version %d, not %d: %w", op.Run.ID, h.version, op.Run.Version-1, store.ErrStale), nil
 	}
-	if n, begins := op.BeginsToClose(); begins && n != h.history.Entries {
+	if n, begins := op.ExpectsEntries(); begins && n != h.history.Entries {
 		return fmt.Errorf("run %s has %d entries, not %d: %w", op.Run.ID, h.history.Entries, n, store.ErrStale), nil
 	}
 	return nil, nil

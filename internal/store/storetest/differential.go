@@ -135,7 +135,7 @@ func distinct(change store.Change) bool {
 			name = op.Event.Name + op.Event.ID
 		case store.TakeKey, store.PassKey:
 			name = "keys"
-		case store.UseEvent, store.InsertCallback, store.EndCallback, store.CloseWait, store.LookedBack,
+		case store.UseEvent, store.InsertCallback, store.EndCallback, store.CloseWait, store.LookedBack, store.TakeCursor, store.Advance, store.PutNode, store.DropNode,
 			store.PutSchedule, store.PutLater, store.DropLater, store.DropSchedule:
 			name = "waits"
 		case store.InsertDelivery, store.DropDeliveries:
@@ -228,7 +228,9 @@ func (m *machine) update(r *rapid.T, run workflow.Run, now time.Time) store.Op {
 	}
 	var in workflow.Input
 	var trees jsontext.Value
-	switch rapid.IntRange(0, 10).Draw(r, "input") {
+	switch rapid.IntRange(0, 11).Draw(r, "input") {
+	case 11:
+		in = workflow.Adopt{CallID: callID, Node: owner(r)}
 	case 9:
 		in = workflow.Opened{CallID: callID, Undoes: true}
 	case 10:
@@ -241,7 +243,7 @@ func (m *machine) update(r *rapid.T, run workflow.Run, now time.Time) store.Op {
 		w := m.wait(r, now)
 		in = workflow.News{Steps: []workflow.Step{w.Over(now)}, WaitsAt: now, Wakes: rapid.Bool().Draw(r, "wakes")}
 	case 0, 1, 2:
-		in = workflow.Begin{CallID: fmt.Sprintf("call_%d", m.now), Token: "t", Handlers: run.Closers &^ workflow.CloserUndo}
+		in = workflow.Begin{CallID: fmt.Sprintf("call_%d", m.now), Token: "t", Node: owner(r), Handlers: run.Closers &^ workflow.CloserUndo}
 	case 3:
 		in, cutCall = workflow.Cut{CallID: callID}, callID
 	case 4:
@@ -306,7 +308,7 @@ func (m *machine) logging(r *rapid.T, run workflow.Run, now time.Time) store.Op 
 func (m *machine) waiting(r *rapid.T, run workflow.Run, now time.Time) store.Op {
 	id := workflow.StepID{Name: rapid.SampledFrom([]string{"a", "b"}).Draw(r, "name"), Number: 1}
 	token := fmt.Sprint(rapid.IntRange(0, 2).Draw(r, "token"))
-	switch rapid.IntRange(0, 9).Draw(r, "waiting") {
+	switch rapid.IntRange(0, 12).Draw(r, "waiting") {
 	case 7:
 		return store.PutSchedule{Schedule: store.Schedule{
 			Env: "default", ID: token, App: "shop", Workflow: "w", Version: int64(rapid.IntRange(1, 2).Draw(r, "version")), Cursor: now,
@@ -319,12 +321,18 @@ func (m *machine) waiting(r *rapid.T, run workflow.Run, now time.Time) store.Op 
 		return store.PutLater{Event: store.LaterEvent{Env: "default", ID: token, Name: "e", Payload: jsontext.Value(`1`), DueAt: now}}
 	case 9:
 		return store.DropSchedule{Env: "default", ID: token}
+	case 10:
+		return store.TakeCursor{Cursor: "match", Owner: owner(r)}
+	case 11:
+		return store.PutNode{Node: store.Node{ID: owner(r), Beat: int64(m.now), State: []byte(token)}}
+	case 12:
+		return store.DropNode{ID: owner(r)}
 	case 0:
 		return store.UseEvent{RunID: run.ID, Position: int64(rapid.IntRange(1, 3).Draw(r, "position"))}
 	case 1:
-		return store.LookedBack{RunID: run.ID, StepID: id}
+		return store.LookedBack{RunID: run.ID, StepID: id, Cursor: "match", Owner: owner(r)}
 	case 2:
-		return store.Advance{Cursor: "match", Position: int64(rapid.IntRange(1, 5).Draw(r, "position"))}
+		return store.Advance{Cursor: "match", Owner: owner(r), Position: int64(rapid.IntRange(1, 5).Draw(r, "position"))}
 	case 3:
 		return store.InsertCallback{Callback: store.Callback{TokenHash: token, Env: "default", RunID: run.ID, StepID: id, DueAt: now.Add(4 * time.Second)}}
 	case 4:
@@ -335,6 +343,10 @@ func (m *machine) waiting(r *rapid.T, run workflow.Run, now time.Time) store.Op 
 		key := store.Key{Env: "default", Kind: store.KeyRun, Scope: run.ID, Key: "0", Owner: fmt.Sprint(m.now)}
 		return store.PassKey{Key: key, From: fmt.Sprint(rapid.IntRange(0, m.now).Draw(r, "from"))}
 	}
+}
+
+func owner(r *rapid.T) string {
+	return rapid.SampledFrom([]string{"", "node_1", "node_2"}).Draw(r, "owner")
 }
 
 // Contents is everything that a store holds of a test's runs.
@@ -348,7 +360,10 @@ type Contents struct {
 	Apps     []store.App
 	Ready    []store.Ready
 	Timers   []workflow.Run
-	InCall   []workflow.Run
+	InCall   map[string][]workflow.Run // by node
+	Holders  []string
+	Nodes    []store.Node
+	Heads    []store.Head
 	Next     time.Time
 	Waits    map[store.WaitSet][]store.Wait // without their Order, in that order
 	Paths    []string
@@ -421,10 +436,9 @@ func Dump(t failer, s store.Reader) Contents {
 	check(err)
 	c.Timers, err = s.Timers(ctx, far, 1000)
 	check(err)
-	c.InCall, err = s.InCall(ctx, "", 1000)
-	check(err)
 	c.Next, err = s.NextTimer(ctx)
 	check(err)
+	c.dumpNodes(s, check)
 	c.dumpWaits(s, check)
 	c.dumpDeliveries(s, check)
 	return c

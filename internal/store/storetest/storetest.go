@@ -57,6 +57,9 @@ func Run(t *testing.T, open Open) {
 		{"a callback is answered once, in its time", callbacksAreAnsweredOnce},
 		{"schedules and later events come when they are due (D2)", schedulesAndLaterEventsAreDue},
 		{"a cursor never goes back", cursorsNeverGoBack},
+		{"a cursor has one owner (E1)", cursorsHaveOneOwner},
+		{"nodes are kept until they are dropped", nodesAreKept},
+		{"a node's calls are found (N4)", callsAreHeld},
 		{"a run to which nothing will happen is found (W5)", strandedRunsAreFound},
 		{"a start is known again (S4, S5)", startsAreKnownAgain},
 		{"a claim passes on from its owner (K5)", claimsPassOn},
@@ -502,7 +505,7 @@ func dueRunsCome(t *testing.T, s store.Store) {
 	if due, err = s.Timers(ctx, running.NextAt.Add(-time.Millisecond), 10); err != nil || len(due) != 0 {
 		t.Fatalf("W4: a timer too early: %v, %v", due, err)
 	}
-	calls, err := s.InCall(ctx, "", 10)
+	calls, err := s.InCall(ctx, "", "", 10)
 	if err != nil {
 		t.Fatal(err)
 	}

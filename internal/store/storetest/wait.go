@@ -87,7 +87,7 @@ func eventsFindTheirWaits(t *testing.T, s store.Store) {
 	}
 	equal(t, paths, []string{"payload.id"})
 	for _, name := range []string{"any", "one", "late"} {
-		must(t, s, store.LookedBack{RunID: run.ID, StepID: workflow.StepID{Name: name, Number: 1}})
+		must(t, s, store.LookedBack{RunID: run.ID, StepID: workflow.StepID{Name: name, Number: 1}, Cursor: "match"})
 	}
 	query := func(position int64, key string) string {
 		return names(waits(t, s, store.WaitQuery{Set: store.WaitsForEvent, Env: "default", Event: "paid", Position: position, Pairs: [][2]string{{"payload.id", key}}}))

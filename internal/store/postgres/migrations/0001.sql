@@ -35,10 +35,12 @@ CREATE TABLE runs (
   call_id        BYTEA,
   call_token     BYTEA,
   call_nonce     BYTEA,
+  call_node      BYTEA,
   call_begun_at  BIGINT,
   prior_id       BYTEA,
   prior_token    BYTEA,
   prior_nonce    BYTEA,
+  prior_node     BYTEA,
   prior_begun_at BIGINT,
   next_at        BIGINT NOT NULL,
   timeout_at     BIGINT NOT NULL,
@@ -75,7 +77,7 @@ CREATE TABLE runs (
 -- Each of these but the last holds live runs alone: it stays as small as what is going on, however many runs have ended.
 CREATE INDEX runs_timer ON runs (timer_at, id) WHERE timer_at > 0;
 CREATE INDEX runs_ready ON runs (env, app, ready_at, id) WHERE ready_at > 0;
-CREATE INDEX runs_in_call ON runs (id) WHERE status = 'running';
+CREATE INDEX runs_in_call ON runs (call_node, id) WHERE status = 'running';
 CREATE INDEX runs_idle ON runs (id) WHERE ended_at = 0 AND timer_at = 0 AND ready_at = 0; -- who waits for news alone (W5)
 CREATE INDEX runs_by_workflow ON runs (env, workflow, id);
 CREATE SEQUENCE run_seqs;
@@ -262,7 +264,15 @@ CREATE INDEX later_events_due ON later_events (due_at);
 -- How far the server has come with what it goes through in order.
 CREATE TABLE cursors (
   name     BYTEA PRIMARY KEY,
+  owner    BYTEA NOT NULL,  -- who alone goes through it
   position BIGINT NOT NULL
+) WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- The servers that share the database, each of which writes its row every other second.
+CREATE TABLE nodes (
+  id    BYTEA PRIMARY KEY,
+  beat  BIGINT NOT NULL,
+  state BYTEA
 ) WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
 -- Keys outlive what they stand for (K3, W8). Those of sends live as long as their run: rows come and go.

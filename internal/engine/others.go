@@ -1,0 +1,281 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// How a node goes along with others on the same store. It says each second that it is there, and which calls of theirs it hears, and looks
+// what they say; it follows what they do to the runs that concern it; and it takes over the calls of those that are lost.
+const (
+	beatPause    = 200 * time.Millisecond // between heartbeats, however much there is to say
+	followEvery  = 250 * time.Millisecond // between looks at runs that a client waits for
+	compareEvery = 10 * time.Second       // between looks at which calls the store says that this node holds (N4)
+	followPage   = 1_000                  // runs read at once
+	callsPage    = 1_000
+)
+
+// runPeers is the heartbeat. Where a node is alone there is none.
+func (e *Engine) runPeers() {
+	for ticks := 1; e.ctx.Err() == nil; ticks++ {
+		pause(e.ctx, beatPause)
+		pauseOr(e.ctx.Done(), e.peerHint, beatEvery-beatPause)
+		if err := e.beat(); err != nil {
+			e.failed("writing this node's heartbeat, or reading the others'", err)
+			continue
+		}
+		if err := e.takeOver(); err != nil {
+			e.failed("taking over calls of a node that is lost", err)
+		}
+		if ticks%2 == 0 {
+			if err := e.loadApps(e.ctx); err != nil {
+				e.failed("reading apps", err)
+			}
+		}
+	}
+}
+
+// failed logs what went wrong, unless the engine stops.
+func (e *Engine) failed(what string, err error) {
+	if e.ctx.Err() == nil && !errors.Is(err, ErrStopping) {
+		e.log.Error(what, "error", err)
+	}
+}
+
+// beat writes this node's heartbeat and reads the others'.
+func (e *Engine) beat() error {
+	if _, err := e.committer.commit(store.Change{store.PutNode{Node: e.peers.next(e.peerNews())}}); err != nil {
+		return err
+	}
+	return e.lookAround(true)
+}
+
+// lookAround reads the others' heartbeats, and takes over what they have heard.
+func (e *Engine) lookAround(beaten bool) error {
+	rows, err := e.store.Nodes(e.ctx)
+	if err != nil {
+		return err
+	}
+	if err := e.peers.learn(rows, beaten); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, l := range e.live {
+		l.elsewhere = e.peers.hears(l.callID)
+	}
+	return nil
+}
+
+// peerNews is what this node tells the others.
+func (e *Engine) peerNews() peerNews {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	news := peerNews{Leaving: e.stopping, Heard: map[string]int64{}}
+	for id, q := range e.queues {
+		if q.inFlight > 0 {
+			news.Apps = append(news.Apps, peerApp{id.env, id.name, q.inFlight})
+		}
+	}
+	slices.SortFunc(news.Apps, func(a, b peerApp) int { return appID{a.Env, a.Name}.compare(appID{b.Env, b.Name}) })
+	for _, l := range e.live {
+		if !l.held {
+			news.Heard[l.callID] = time.Since(l.heard).Milliseconds()
+		}
+	}
+	return news
+}
+
+// heardElsewhere tells whether another node has heard of a call that this one is about to find cut; then it is asked for anew (C1).
+func (e *Engine) heardElsewhere(l *live, asked int) bool {
+	if e.peers.alone() {
+		return false
+	}
+	err := e.lookAround(false)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.live[l.callID] != l || l.asked != asked || !l.held {
+		return true // it was answered meanwhile, or is another node's to judge
+	}
+	interval := heartbeat(l.run.Lease)
+	switch {
+	case err != nil:
+		e.ask(l, time.Second) // what others have heard is not known
+	case l.lastHeard().After(l.askedAt):
+		e.ask(l, 2*interval)
+	case l.wait < 2*interval && time.Since(l.lastHeard()) < interval+beatEvery:
+		e.ask(l, 2*interval-l.wait) // its process may have a poll open there
+	default:
+		return false
+	}
+	return true
+}
+
+// runFollowing keeps up with what others do to the runs of calls that this node knows, and to those that clients wait for here.
+func (e *Engine) runFollowing() {
+	for ticks := 0; e.ctx.Err() == nil; ticks++ {
+		pause(e.ctx, followEvery)
+		ids := e.followed(ticks%4 == 0)
+		for page := range slices.Chunk(ids, followPage) {
+			heads, err := e.store.Heads(e.ctx, page)
+			if err != nil {
+				e.failed("reading what has become of runs", err)
+				break
+			}
+			e.mu.Lock()
+			for i := range heads {
+				e.followHead(&heads[i])
+			}
+			e.mu.Unlock()
+		}
+	}
+}
+
+// followed lists the runs that clients wait for, and with calls also those of calls.
+func (e *Engine) followed(calls bool) []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var ids []string
+	for id := range e.waiters {
+		ids = append(ids, id)
+	}
+	if calls {
+		for _, l := range e.live {
+			if e.waiters[l.runID] == nil && time.Since(l.begun) > beatEvery {
+				ids = append(ids, l.runID)
+			}
+			e.leaveGuest(l)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// leaveGuest forgets another node's call of which nothing is heard here any more. Engine.mu is held.
+func (e *Engine) leaveGuest(l *live) {
+	polls := l.process != nil && l.process.open != nil
+	if !l.held && !polls && !l.connected && time.Since(l.heard) > lostCallAfter {
+		e.untrack(l)
+	}
+}
+
+// followHead brings what this node knows of a run up to what the store has. Engine.mu is held.
+func (e *Engine) followHead(h *store.Head) {
+	if w := e.waiters[h.ID]; w != nil && h.Status.Final() {
+		w.wake()
+		delete(e.waiters, h.ID)
+	}
+	l := e.playing[h.ID]
+	if l == nil || h.Version < l.latest {
+		return // it was read before what is known here
+	}
+	grown := h.History.Entries > l.history.Entries
+	if grown {
+		l.moved = time.Now()
+		l.history = h.History
+	}
+	if h.Version == l.run.Version {
+		return
+	}
+	if grown {
+		l.news = h.History.Entries
+	}
+	e.follow(l, h.Run, change{decision: workflow.Decision{Run: h.Run}})
+}
+
+// takeOver looks for calls whose holders are lost. Each is adopted by the node that hears it; one that nobody hears is cut off, and its run
+// picked up (C1, C2).
+func (e *Engine) takeOver() error {
+	holders, err := e.store.CallNodes(e.ctx)
+	if err != nil {
+		return err
+	}
+	for _, loss := range e.peers.lost(holders) {
+		if err := e.eachCall(loss.node, func(run workflow.Run) error { return e.inherit(run, loss) }); err != nil {
+			return err
+		}
+	}
+	for _, id := range e.peers.silent(holders) {
+		if _, err := e.committer.commit(store.Change{store.DropNode{ID: id}}); err != nil {
+			return err
+		}
+		e.log.Info("another node is gone", "node", id)
+	}
+	return nil
+}
+
+// eachCall goes through the calls that a node holds.
+func (e *Engine) eachCall(node string, do func(workflow.Run) error) error {
+	after := ""
+	for {
+		page, err := e.store.InCall(e.ctx, node, after, callsPage)
+		if err != nil {
+			return err
+		}
+		for _, run := range page {
+			after = run.ID
+			if err := do(run); err != nil {
+				return err
+			}
+		}
+		if len(page) < callsPage {
+			return nil
+		}
+	}
+}
+
+// inherit takes a call of a node that is lost.
+func (e *Engine) inherit(run workflow.Run, from loss) error {
+	silent := time.Since(from.since)
+	e.mu.Lock()
+	l := e.live[run.Call.ID]
+	here := l != nil && l.heard.After(from.since)
+	e.mu.Unlock()
+	switch {
+	case here:
+		return e.adoptFrom(run, from.node)
+	case silent < lostCallAfter || e.peers.hears(run.Call.ID).After(from.since) && silent < lostCallAfter+lostAfter:
+		return nil // whoever hears it adopts it
+	case e.peers.mine(run.ID, silent-lostCallAfter-beatEvery):
+		e.cutCall(run, from.node, "the node that held it is lost, and no other hears it", false)
+	}
+	return nil
+}
+
+// adoptFrom makes a call this node's own, if it is that node's still.
+func (e *Engine) adoptFrom(run workflow.Run, node string) error {
+	_, err := e.apply(e.ctx, run.ID, func(now workflow.Run, _ store.History) (workflow.Input, error) {
+		if now.Call == nil || now.Call.ID != run.Call.ID || now.Call.Node != node || now.Status != workflow.Running {
+			return nil, nil
+		}
+		return workflow.Adopt{CallID: run.Call.ID, Node: e.peers.self}, nil
+	})
+	if err == nil {
+		e.log.Info("a call of a node that is lost goes on here", "run", run.ID, "call", run.Call.ID, "node", node)
+	}
+	return err
+}
+
+// runComparing finds the calls that the store says this node holds and that it does not know, as after a commit whose outcome nobody
+// knew: they are asked for (N4).
+func (e *Engine) runComparing() {
+	for {
+		pause(e.ctx, compareEvery)
+		if e.ctx.Err() != nil {
+			return
+		}
+		err := e.eachCall(e.peers.self, func(run workflow.Run) error {
+			if e.now().Sub(run.Call.BegunAt) > decidedAfter && !e.isLive(run.Call.ID) {
+				e.adopt(run)
+			}
+			return nil
+		})
+		if err != nil {
+			e.failed("comparing the calls that this node holds", err)
+		}
+	}
+}

@@ -1,0 +1,314 @@
+package engine
+
+import (
+	"encoding/json/v2"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/store"
+)
+
+// The bounds of nodes that share a store. All times are of this process's monotonic clock: of another node only what it says is used, and
+// when this one saw it say so.
+const (
+	// beatEvery is the pause between a node's heartbeats, and between its looks at the others'.
+	beatEvery = time.Second
+	// lostAfter is how long a node says nothing before it is lost: two heartbeat intervals of calls (C1).
+	lostAfter = 2 * heartbeatMax
+	// lostCallAfter is how long the holder of a call that nobody hears says nothing before the call counts as cut off. It is an interval
+	// more: a process whose poll hangs on a node that stands still notices only after that.
+	lostCallAfter = 3 * heartbeatMax
+	// viewMax is how old what a node knows of the others may be while it begins calls or judges others (C2).
+	viewMax = 3 * time.Second
+	// settleTime is how long a node that joins others takes no work: by then each of them has seen it, or begins nothing.
+	settleTime = viewMax + beatEvery
+	// leadAfter is how long the node that does what one alone should do says nothing before the next does it: sooner than it is lost, since
+	// nothing is doubled where both do (E1).
+	leadAfter = viewMax + beatEvery
+	// turnAfter is how overdue work of another node's share is before any node does it.
+	turnAfter = 500 * time.Millisecond
+)
+
+// peers is what a node knows of those that share its store: who is there, what share of the work is its own, and which calls they hear. It
+// takes no lock but its own, and calls nobody. A node that is alone has all the work.
+type peers struct {
+	self string // never changed; empty: alone, for good
+
+	mu     sync.Mutex
+	beat   int64     // this node's last heartbeat
+	joined time.Time // the first look
+	viewed time.Time // when it last wrote its heartbeat and read the others'
+	steady time.Time // since when it has done so without a gap (C2)
+	others map[string]*peer
+	absent map[string]time.Time // holders of calls of which there is no heartbeat, and since when
+}
+
+// peer is another node.
+type peer struct {
+	beat  int64
+	since time.Time // when its heartbeat was last seen to grow
+	news  peerNews
+	heard map[string]time.Time // calls, and when it heard of them
+}
+
+// peerNews is what a node tells the others with its heartbeat.
+type peerNews struct {
+	// Leaving: it stops, and takes no work.
+	Leaving bool `json:"leaving,omitzero"`
+	// Apps are how many calls it has in flight.
+	Apps []peerApp `json:"apps,omitzero"`
+	// Heard are the calls of other nodes that it hears, and how many milliseconds ago.
+	Heard map[string]int64 `json:"heard,omitzero"`
+}
+
+type peerApp struct {
+	Env   string `json:"env"`
+	Name  string `json:"name"`
+	Calls int    `json:"calls"`
+}
+
+func newPeers(self string) *peers {
+	return &peers{self: self, others: map[string]*peer{}, absent: map[string]time.Time{}}
+}
+
+// alone tells whether no other node can share the store.
+func (p *peers) alone() bool { return p.self == "" }
+
+// next is this node's next heartbeat.
+func (p *peers) next(news peerNews) store.Node {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.beat++
+	state, _ := json.Marshal(news, json.Deterministic(true)) // strings and numbers: it can't fail
+	return store.Node{ID: p.self, Beat: p.beat, State: state}
+}
+
+// learn takes over a look at all nodes. beaten: this node's own heartbeat was written before it.
+func (p *peers) learn(rows []store.Node, beaten bool) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	there := map[string]bool{}
+	for _, row := range rows {
+		if row.ID == p.self {
+			continue
+		}
+		there[row.ID] = true
+		known := p.others[row.ID]
+		if known != nil && known.beat == row.Beat {
+			continue
+		}
+		news := peerNews{}
+		if err := json.Unmarshal(row.State, &news); err != nil {
+			return fmt.Errorf("reading what node %s says: %w", row.ID, err)
+		}
+		p.others[row.ID] = &peer{beat: row.Beat, since: now, news: news, heard: agesOf(news, now)}
+	}
+	maps.DeleteFunc(p.others, func(id string, _ *peer) bool { return !there[id] })
+	if !beaten {
+		return nil
+	}
+	if p.joined.IsZero() {
+		p.joined = now
+		if len(p.others) == 0 {
+			p.joined = now.Add(-settleTime)
+		}
+	}
+	if now.Sub(p.viewed) > viewMax {
+		p.steady = now
+	}
+	p.viewed = now
+	return nil
+}
+
+// agesOf turns ages into instants. They come out too late rather than too early, by as long as the heartbeat was under way.
+func agesOf(news peerNews, now time.Time) map[string]time.Time {
+	heard := make(map[string]time.Time, len(news.Heard))
+	for call, age := range news.Heard {
+		heard[call] = now.Add(-time.Duration(age) * time.Millisecond)
+	}
+	return heard
+}
+
+// share is this node's place among those that work, oldest first, and how many they are. ok is false where it takes no work: it has just
+// joined, or does not know the others well enough. mu is held.
+func (p *peers) share() (rank, of int, ok bool) {
+	if p.alone() {
+		return 0, 1, true
+	}
+	of = 1
+	for id, other := range p.others {
+		if other.works() {
+			of++
+			if id < p.self {
+				rank++
+			}
+		}
+	}
+	now := time.Now()
+	return rank, of, now.Sub(p.viewed) < viewMax && now.Sub(p.joined) >= settleTime
+}
+
+func (o *peer) works() bool { return !o.news.Leaving && time.Since(o.since) < lostAfter }
+
+// leads tells whether this node does what one alone should do: of several that believe so, the store lets one (E1), or what they do is
+// guarded by versions.
+func (p *peers) leads() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, _, ok := p.share(); !ok {
+		return false
+	}
+	for id, other := range p.others {
+		if id < p.self && !other.news.Leaving && time.Since(other.since) < leadAfter {
+			return false
+		}
+	}
+	return true
+}
+
+// mine tells whether a run's due work is this node's share. What others would do is left to them until it is overdue.
+func (p *peers) mine(runID string, overdue time.Duration) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	rank, of, ok := p.share()
+	return ok && (overdue >= turnAfter || of == 1 || hashOfRun(runID)%of == rank)
+}
+
+func hashOfRun(runID string) int {
+	h := fnv.New32a()
+	h.Write([]byte(runID))
+	return int(h.Sum32() >> 1)
+}
+
+// room is how many of the calls that an app takes at once this node may have in flight: its share, less where others have more in flight
+// than theirs, as after one has joined.
+func (p *peers) room(id appID, limit int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, of, ok := p.share()
+	if !ok {
+		return 0
+	}
+	room := limit
+	for other, o := range p.others {
+		theirs := 0
+		if o.works() {
+			theirs = part(limit, of, p.placeOf(other))
+		}
+		room -= max(theirs, o.calls(id))
+	}
+	return max(room, 0)
+}
+
+// placeOf is a working node's place among those that work. mu is held.
+func (p *peers) placeOf(id string) int {
+	place := 0
+	if p.self < id {
+		place++
+	}
+	for other, o := range p.others {
+		if other < id && o.works() {
+			place++
+		}
+	}
+	return place
+}
+
+// part is the share of a place among so many: they add up to the whole.
+func part(whole, of, place int) int {
+	n := whole / of
+	if place < whole%of {
+		n++
+	}
+	return n
+}
+
+func (o *peer) calls(id appID) int {
+	for _, a := range o.news.Apps {
+		if a.Env == id.env && a.Name == id.name {
+			return a.Calls
+		}
+	}
+	return 0
+}
+
+// hears is when another node last heard of a call; zero if none has.
+func (p *peers) hears(callID string) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var last time.Time
+	for _, o := range p.others {
+		if at := o.heard[callID]; at.After(last) {
+			last = at
+		}
+	}
+	return last
+}
+
+// loss is a node that is lost, and since when it has said nothing.
+type loss struct {
+	node  string
+	since time.Time
+}
+
+// lost lists the holders of calls that have said nothing for lostAfter. A node that has itself been cut off from the store, or stood
+// still, judges nobody (C2).
+func (p *peers) lost(holders []string) []loss {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	var list []loss
+	gone := map[string]bool{}
+	for _, holder := range holders {
+		if holder == p.self {
+			continue
+		}
+		since := p.absent[holder]
+		if o := p.others[holder]; o != nil {
+			since = o.since
+		} else {
+			gone[holder] = true
+			if since.IsZero() {
+				since = now
+				p.absent[holder] = now
+			}
+		}
+		if now.Sub(since) >= lostAfter && now.Sub(p.steady) >= lostAfter {
+			list = append(list, loss{holder, since})
+		}
+	}
+	maps.DeleteFunc(p.absent, func(id string, _ time.Time) bool { return !gone[id] })
+	return list
+}
+
+// silent lists the nodes that hold nothing and have said nothing for so long that nobody needs their row.
+func (p *peers) silent(holders []string) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var list []string
+	for id, o := range p.others {
+		if time.Since(o.since) >= lostCallAfter && time.Since(p.steady) >= lostAfter && !slices.Contains(holders, id) {
+			list = append(list, id)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// sharedNet is how often a node looks for what others have stored, where it would hear of its own at once.
+const sharedNet = time.Second
+
+// net is the pause between looks at the store without a hint.
+func (e *Engine) net(alone time.Duration) time.Duration { return e.netOf(alone, sharedNet) }
+
+func (e *Engine) netOf(alone, shared time.Duration) time.Duration {
+	if e.peers.alone() {
+		return alone
+	}
+	return min(alone, shared)
+}

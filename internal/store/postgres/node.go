@@ -1,0 +1,130 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// cursor is a cursor's row.
+type cursor struct {
+	owner    string
+	position int64
+	changed  bool
+}
+
+// checkOwner tells whether a cursor is an owner's; one that nobody has taken is that of the empty owner.
+func (v *view) checkOwner(name, owner string) error {
+	standing := ""
+	if c := v.cursors[name]; c != nil {
+		standing = c.owner
+	}
+	if standing != owner {
+		return fmt.Errorf("cursor %q is that of %q, not of %q: %w", name, standing, owner, store.ErrStale)
+	}
+	return nil
+}
+
+// putCursor gives a cursor to an owner, and moves it on.
+func (v *view) putCursor(name, owner string, position int64) {
+	if v.cursors[name] == nil {
+		v.cursors[name] = &cursor{}
+	}
+	c := v.cursors[name]
+	c.owner, c.position, c.changed = owner, max(c.position, position), true
+}
+
+func (v *view) writeNode(op store.Op) {
+	switch op := op.(type) {
+	case store.PutNode:
+		v.nodes[op.Node.ID] = &op.Node
+	case store.DropNode:
+		v.nodes[op.ID] = nil
+	case store.TakeCursor:
+		v.putCursor(op.Cursor, op.Owner, 0)
+	case store.Advance:
+		v.putCursor(op.Cursor, op.Owner, op.Position)
+	default:
+		v.fail("postgres", fmt.Errorf("no such op: %T", op))
+	}
+}
+
+// flushNodes writes nodes and cursors.
+func (v *view) flushNodes() {
+	cursors, put, dropped := &rowset{}, &rowset{}, &rowset{}
+	for name, c := range v.cursors {
+		if c.changed {
+			t := cursors.row()
+			t.text(name)
+			t.text(c.owner)
+			t.int(c.position)
+			c.changed = false
+		}
+	}
+	for id, n := range v.nodes {
+		if n == nil {
+			dropped.row().text(id)
+			continue
+		}
+		t := put.row()
+		t.text(id)
+		t.int(n.Beat)
+		t.blob(n.State)
+	}
+	v.nodes = map[string]*store.Node{}
+	v.put(sqlPutCursors, cursors)
+	v.put(sqlPutNodes, put)
+	v.put(sqlDropNodes, dropped)
+}
+
+// clockTripMax is how long a look at the database's clock may take: half of it is what the offset may be wrong by.
+const clockTripMax = 200 * time.Millisecond
+
+// Now is the time by the database's clock, as of the last look at the nodes: nodes whose machines' clocks are apart agree on what is due.
+func (s *Store) Now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
+
+// Nodes implements store.NodeReader. It also looks at the database's clock.
+func (s *Store) Nodes(ctx context.Context) ([]store.Node, error) {
+	var out []store.Node
+	var began time.Time
+	var micros int64
+	err := s.read(ctx, func(b *batch) {
+		out, began = nil, time.Now()
+		b.add(sqlSelectClock, nil, func(r *scanner) error { micros = r.int(); return nil })
+		b.add(sqlSelectNodes, nil, func(r *scanner) error {
+			out = append(out, store.Node{ID: r.text(), Beat: r.int(), State: r.blob()})
+			return nil
+		})
+	})
+	if trip := time.Since(began); err == nil && trip < clockTripMax {
+		s.ahead.Store(int64(time.UnixMicro(micros).Sub(began.Add(trip / 2))))
+	}
+	return out, err
+}
+
+// CallNodes implements store.NodeReader.
+func (s *Store) CallNodes(ctx context.Context) ([]string, error) {
+	return list(ctx, s, sqlSelectCallNodes, nil, (*scanner).text)
+}
+
+// InCall implements store.NodeReader.
+func (s *Store) InCall(ctx context.Context, node, after string, limit int) ([]workflow.Run, error) {
+	return list(ctx, s, sqlSelectInCall, (&params{}).text(node).text(after).int(int64(limit)), scanRun)
+}
+
+// Heads implements store.NodeReader.
+func (s *Store) Heads(ctx context.Context, runIDs []string) ([]store.Head, error) {
+	if len(runIDs) == 0 {
+		return nil, nil
+	}
+	ids := &rowset{}
+	for _, id := range runIDs {
+		ids.row().text(id)
+	}
+	return list(ctx, s, sqlSelectHeads, ids.params(), func(r *scanner) store.Head {
+		return store.Head{History: store.History{Entries: r.int(), Bytes: r.int()}, Run: scanRun(r)}
+	})
+}
