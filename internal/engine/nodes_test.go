@@ -21,6 +21,7 @@ import (
 type severed struct {
 	store.Store
 	cut    atomic.Bool
+	apart  atomic.Bool // nobody sees its heartbeats, and it hears nothing but that others are there
 	before atomic.Pointer[func(changes []store.Change)] // called before each commit; nil: nothing is
 }
 
@@ -33,6 +34,9 @@ func (s *severed) Commit(ctx context.Context, changes []store.Change) ([]store.R
 	if before := s.before.Load(); before != nil {
 		(*before)(changes)
 	}
+	if _, beats := changes[0][0].(store.PutNode); beats && s.apart.Load() {
+		return make([]store.Result, len(changes)), nil
+	}
 	return s.Store.Commit(ctx, changes)
 }
 
@@ -40,7 +44,20 @@ func (s *severed) Nodes(ctx context.Context) ([]store.Node, error) {
 	if s.cut.Load() {
 		return nil, errSevered
 	}
-	return s.Store.Nodes(ctx)
+	nodes, err := s.Store.Nodes(ctx)
+	if s.apart.Load() {
+		for i := range nodes {
+			nodes[i].State = []byte(`{}`)
+		}
+	}
+	return nodes, err
+}
+
+func (s *severed) Heads(ctx context.Context, ids []string) ([]store.Head, error) {
+	if s.apart.Load() {
+		return nil, nil
+	}
+	return s.Store.Heads(ctx, ids)
 }
 
 func (s *severed) Load(ctx context.Context, id string) (workflow.Run, store.History, error) {
@@ -105,6 +122,7 @@ func TestACallOfALostNodeGoesOnWhereItIsHeard(t *testing.T) {
 		want(t, "save", c.nodes[holder].save(first, "n", 0, completed("a", `1`)).Status, wire.Accepted)
 		c.ways[holder].cut.Store(true)
 		stop := c.nodes[other].keepPolling(t, first.fence("n"))
+		defer stop()
 		a.none(t, 40*time.Second)
 		run, _, err := c.store.Load(t.Context(), id)
 		if err != nil || run.Call.Node != fmt.Sprintf("node%d", other) || run.Cuts != 0 {
@@ -186,6 +204,47 @@ func TestACallIsNotCutWhileItsProcessPollsElsewhere(t *testing.T) {
 		if now, _ := c.holder(t, id); now != holder {
 			t.Errorf("node%d holds the call, and node%d lives", now, holder)
 		}
+	})
+}
+
+// Rule C1: a node that does not know that its call was adopted has no say over it.
+func TestACallIsNotCutByWhoHeldItBefore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		c := startCluster(t, a, 2, engine.Options{})
+		id := c.nodes[0].start(t, "w").Run.ID
+		first := a.next(t, time.Second)
+		holder, other := c.holder(t, id)
+		want(t, "save", c.nodes[holder].save(first, "n", 0, completed("a", `1`)).Status, wire.Accepted)
+		defer c.nodes[other].keepPolling(t, first.fence("n"))()
+		c.ways[holder].apart.Store(true)
+		time.Sleep(12 * time.Second)
+		if now, _ := c.holder(t, id); now != other {
+			t.Fatalf("node%d holds the call", now)
+		}
+		first.lose() // now it asks, and hears no answer
+		a.none(t, time.Minute)
+	})
+}
+
+// Rule N2: saves that went through other nodes count, though they raise no version of the run.
+func TestAnEndCountsWhatOthersHaveSaved(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		c := startCluster(t, a, 2, engine.Options{})
+		id := c.nodes[0].start(t, "w").Run.ID
+		threw := wire.End{Type: wire.Failed, Error: &wire.Error{Name: "Error", Message: "no"}, Retriable: true, Retries: 1}
+		first := a.next(t, time.Second)
+		holder, _ := c.holder(t, id)
+		want(t, "save", c.nodes[holder].save(first, "n", 0).Status, wire.Accepted)
+		first.end(t, threw)
+		second := a.next(t, time.Minute)
+		holder, other := c.holder(t, id)
+		want(t, "save", c.nodes[holder].save(second, "m", 0).Status, wire.Accepted)
+		want(t, "save elsewhere", c.nodes[other].save(second, "m", 0, completed("a", `1`)).Status, wire.Accepted)
+		second.end(t, threw)
+		// A step was saved in between: the count of throws began anew (S2).
+		want(t, "saved steps", len(a.next(t, time.Minute).Steps.Entries), 1)
 	})
 }
 
