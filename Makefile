@@ -129,9 +129,10 @@ test-sim: ## the simulation, on the seeds that are kept and a few new ones
 
 SEEDS ?= 10000
 STORE ?= memory
-sim: ## the simulation's long form, on all cores: make sim SEEDS=100000 STORE=sqlite
+FORM ?= whole
+sim: ## the simulation's long form, on all cores: make sim SEEDS=100000 STORE=sqlite, or FORM=nodes
 	@mkdir -p bin && cd internal/sim && go test -c -o ../../bin/sim.test .
-	@cd internal/sim && $(if $(wildcard /dev/shm),TMPDIR=/dev/shm) ../../bin/sim.test -test.run '^TestManySeeds$$' -test.timeout 0 -seeds $(SEEDS) -store $(STORE)
+	@cd internal/sim && $(if $(wildcard /dev/shm),TMPDIR=/dev/shm) ../../bin/sim.test -test.run '^TestManySeeds$$' -test.timeout 0 -seeds $(SEEDS) -store $(STORE) -form $(FORM)
 else
 test-sim sim:
 	$(call absent,simulation)
