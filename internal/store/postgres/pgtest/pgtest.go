@@ -246,7 +246,7 @@ func find(program string) (string, error) {
 			return place, nil
 		}
 	}
-	return "", fmt.Errorf("there is no %s in PATH or in /usr/lib/postgresql: install Postgres 15 or newer (Debian: apt-get install postgresql; scripts/postgres does it)", program)
+	return "", fmt.Errorf("there is no %s in PATH or in /usr/lib/postgresql: install Postgres 15 or newer (Debian: apt-get install postgresql; scripts/programs does it)", program)
 }
 
 func freePort() (int, error) {
@@ -276,7 +276,7 @@ func pooler(t testing.TB, server int) *Pooler {
 	program, err := find("pgbouncer")
 	if err != nil {
 		if program, err = findIn("/usr/sbin", "pgbouncer"); err != nil {
-			t.Fatal("there is no pgbouncer in PATH or in /usr/sbin: install it (Debian: apt-get install pgbouncer; scripts/postgres does it)")
+			t.Fatal("there is no pgbouncer in PATH or in /usr/sbin: install it (Debian: apt-get install pgbouncer; scripts/programs does it)")
 		}
 	}
 	who, err := unprivileged()
