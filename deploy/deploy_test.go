@@ -98,6 +98,12 @@ func files(t *testing.T) []string {
 	return list
 }
 
+func TestTheStopTakesWhatTheServerTakes(t *testing.T) {
+	if !strings.Contains(read(t, "../cmd/nelkap/server.go"), fmt.Sprintf("stopWithin = %d * time.Second", int(stopTime.Seconds()))) {
+		t.Error("a graceful stop takes another time now")
+	}
+}
+
 // A variable that no server knows would be set in vain, whatever file names it.
 func TestEveryVariableIsInTheTable(t *testing.T) {
 	found := 0

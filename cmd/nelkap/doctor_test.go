@@ -25,7 +25,8 @@ func ask(t *testing.T, environ []string, arguments ...string) (code int, said st
 	return command.ProcessState.ExitCode(), string(out)
 }
 
-// A server on a database with everything that makes it unsafe: doctor says each thing, fails, and shows no password.
+// A server on a database with everything that makes it unsafe: doctor says each thing, also that its loss is none that is
+// survived (N6), fails, and shows no password.
 func TestDoctorLooksAtADatabase(t *testing.T) {
 	database, err := pgtest.Start("fsync=off", "max_connections=30")
 	if err != nil {

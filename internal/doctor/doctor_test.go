@@ -35,7 +35,7 @@ func what(checks []doctor.Check) string {
 	return strings.Join(list, "\n")
 }
 
-// Each thing that can be wrong is said alone, as bad as it is, with what to do.
+// N6 among others: each thing that can be wrong is said alone, as bad as it is, with what to do.
 func TestADatabaseIsJudged(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*doctor.Database)

@@ -53,6 +53,7 @@ func TestADatabaseWithoutASchemaOrRightsIsSeen(t *testing.T) {
 	}
 }
 
+// What N6 is told from.
 func TestAnUnsafeServerAndAStandbyAreSeen(t *testing.T) {
 	primary, err := pgtest.Start("fsync=off", "full_page_writes=off", "autovacuum=off", "synchronous_commit=local")
 	if err != nil {
