@@ -138,8 +138,10 @@ func serveStore(ctx context.Context, settings *config.Server, s store.Store, sio
 	for _, address := range settings.Apps {
 		e.AddApp(address)
 	}
-	handler := httpapi.New(httpapi.Options{Engine: e, Reader: s, Keys: settings.Keys, Hooks: settings.Hooks, Dev: settings.Dev, Version: version, Logger: sio.log})
-	n := &node{engine: e, server: httpapi.Server(handler, sio.log), listener: listener, log: sio.log}
+	handler := httpapi.New(httpapi.Options{
+		Engine: e, Reader: s, Keys: settings.Keys, Hooks: settings.Hooks, Dev: settings.Dev, Version: version, Stopping: ctx.Done(), Logger: sio.log,
+	})
+	n := &node{engine: e, server: httpapi.Server(handler, sio.log), listener: listener, drain: settings.Drain, log: sio.log}
 	n.ready = func(ctx context.Context) {
 		if !settings.Dev {
 			sio.log.Info("ready", "version", version, "url", settings.URL, "addr", listener.Addr().String(), "data", place(settings), "node", options.Node)
@@ -165,20 +167,24 @@ type node struct {
 	engine   *engine.Engine
 	server   *http.Server
 	listener net.Listener
+	drain    time.Duration // how long it goes on after it was told to stop
 	log      *slog.Logger
 	ready    func(context.Context) // called once, beside; ends with its context
 }
 
-// run works until ctx ends or something fails. Then the engine stops first, so that all polls are answered, while the HTTP server
+// run works until ctx ends or something fails. When ctx ends it goes on for as long as it drains. Then the engine stops first, so that all polls are answered, while the HTTP server
 // takes no new connection; what is not answered after stopWithin is cut off.
 func (n *node) run(ctx context.Context) error {
-	working, stop := context.WithCancelCause(ctx)
+	working, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- n.engine.Run(working, func() { close(ready) }) }()
 	select {
 	case err := <-ended:
 		return err
+	case <-ctx.Done():
+		stop(nil)
+		return <-ended
 	case <-ready:
 	}
 	served := make(chan error, 1)
@@ -190,7 +196,7 @@ func (n *node) run(ctx context.Context) error {
 	}()
 	var err error
 	select {
-	case <-ctx.Done():
+	case <-n.drained(ctx):
 		n.log.Info("stopping")
 	case err = <-ended:
 		ended <- nil
@@ -212,6 +218,18 @@ func (n *node) run(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// drained is closed when ctx has ended and the server has drained since.
+func (n *node) drained(ctx context.Context) <-chan struct{} {
+	over := make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		if n.drain > 0 {
+			n.log.Info("draining", "for", n.drain.String())
+		}
+		time.AfterFunc(n.drain, func() { close(over) })
+	})
+	return over
 }
 
 // reachable is the address at which this machine reaches a listener: one that listens everywhere is on loopback too.
