@@ -8,7 +8,8 @@
 // The parts, a file each: commit (group commit), start and emit (runs, events, replays), dispatch (which run is called next), play
 // (one call), contact (who is alive), still (when this process stood still), save, item, register, claim and end (what apps say), made (steps that the server makes), news and match (what waits come to), timer, due (schedules and
 // events for later), sweep, registry
-// and apps (what apps are, and whether they can be used), wait (who waits for a run), log (the lines that follow a run).
+// and apps (what apps are, and whether they can be used), wait (who waits for a run), log (the lines that follow a run), peers and others (nodes that
+// share the store).
 package engine
 
 import (

@@ -93,8 +93,7 @@ const (
 )
 
 // Runs. Due work is only looked at here: who begins a call writes the run's next version, and of two nodes that saw it one is refused
-// (N1). Where nodes are to share out due work without such refusals, sqlSelectReady and sqlSelectTimers are what takes FOR UPDATE SKIP
-// LOCKED, in the transaction that also writes who has taken it.
+// (N1). The engine divides it beforehand (docs/decisions/0006-the-holder-of-a-call-judges-it.md).
 const (
 	sqlSelectRun     = `SELECT entries, bytes, ` + runColumns + ` FROM runs WHERE id=$1::bytea`
 	sqlSelectRecord  = `SELECT ` + recordColumns + ` WHERE id=$1::bytea AND env=$2::bytea`
