@@ -202,8 +202,8 @@ mutants: ## puts deliberate faults into the code, each of which a test must see;
 	$(call stage,mutants)
 	@go run ./scripts/mutants -only '$(MUTANTS)'
 
-bench: build ## prints the figures of docs/internals/benchmarks.md
-	$(if $(wildcard bench/go.mod),@cd bench && go run .,$(call absent,bench))
+bench: build ## prints the figures of docs/internals/benchmarks.md; STORE=postgres those of docs/internals/scale.md
+	$(if $(wildcard bench/go.mod),@cd bench && go run . -store $(if $(filter postgres,$(STORE)),postgres,embedded),$(call absent,bench))
 
 clean: ## removes what was built and installed
 	@rm -rf bin coverage $(addsuffix /dist,$(TYPESCRIPT) $(NPM_EXAMPLES)) $(addsuffix /node_modules,$(TYPESCRIPT) $(NPM_EXAMPLES))

@@ -21,7 +21,7 @@ import (
 type severed struct {
 	store.Store
 	cut    atomic.Bool
-	apart  atomic.Bool // nobody sees its heartbeats, and it hears nothing but that others are there
+	apart  atomic.Bool                                  // nobody sees its heartbeats, and it hears nothing but that others are there
 	before atomic.Pointer[func(changes []store.Change)] // called before each commit; nil: nothing is
 }
 

@@ -115,7 +115,7 @@ func (t *transaction) commit(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.store.transactionTime)
 	defer cancel()
 	tag := ""
-	t.out.append(sqlCommit, nil, take{done: func(c pgconn.CommandTag) { tag = c.String() }})
+	t.out.append(take{sql: sqlCommit, done: func(c pgconn.CommandTag) { tag = c.String() }})
 	err := t.out.run(ctx, t.conn)
 	if tag == sqlCommit {
 		// What fails after the commit's answer is the connection alone, and only the next user's concern.

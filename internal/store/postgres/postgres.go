@@ -74,6 +74,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	if conn.RuntimeParams["application_name"] == "" {
 		conn.RuntimeParams["application_name"] = "nelkap"
 	}
+	config.AfterConnect = prepare
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)
@@ -82,6 +83,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	if err := s.migrate(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("bringing the database's schema up to date: %w", err), s.Close())
 	}
+	s.pool.Reset() // connections from before the schema keep no statements
 	if _, err := s.Nodes(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("reading the database's clock: %w", err), s.Close())
 	}

@@ -135,3 +135,24 @@ func TestASaveTouchesNoIndexOfRuns(t *testing.T) {
 		t.Errorf("%d of %d updates of runs touched every index", updates-inPlace, updates)
 	}
 }
+
+// What is carried out often is prepared where a connection leads to one process of the server, and nowhere else: named statements are what
+// transaction poolers break.
+func TestStatementsAreKeptOnlyWithoutAPooler(t *testing.T) {
+	server := pgtest.Shared(t)
+	name := server.Database(t, migrated)
+	for url, kept := range map[string]bool{server.URL(name): true, server.Proxy(t).URL(name): true, server.Pooler(t).URL(name): false} {
+		n, err := postgres.Kept(t.Context(), openURL(t, url))
+		if err != nil || (n > 50) != kept || (n > 0) != kept {
+			t.Errorf("%s: %d statements are kept, %v", url, n, err)
+		}
+	}
+}
+
+// A database whose schema comes with this very start keeps them too.
+func TestStatementsAreKeptAfterAMigration(t *testing.T) {
+	server := pgtest.Shared(t)
+	if n, err := postgres.Kept(t.Context(), openURL(t, server.URL(server.Database(t, fresh)))); err != nil || n == 0 {
+		t.Errorf("%d statements are kept, %v", n, err)
+	}
+}

@@ -32,12 +32,13 @@ const (
 	// A node that stops in the middle of a transaction holds its locks until the server ends it. A commit must be on disk before it is
 	// acknowledged (W6), whatever the database's default is; stronger settings stay. And a batch finds a few rows of large tables through
 	// their indexes: what the planner believes of a table of which it has no statistics yet must not make it read
-	// the whole, or compile a statement that is carried out once.
+	// the whole, compile a statement that is carried out once, or plan one anew that the connection keeps.
 	sqlBounds = `SELECT set_config('lock_timeout', $1::bigint::text, true), set_config('idle_in_transaction_session_timeout', $2::bigint::text, true),
 		set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true),
 		CASE WHEN current_setting('enable_hashjoin', true) IS NOT NULL THEN set_config('enable_hashjoin', 'off', true) END,
 		CASE WHEN current_setting('enable_mergejoin', true) IS NOT NULL THEN set_config('enable_mergejoin', 'off', true) END,
 		CASE WHEN current_setting('enable_seqscan', true) IS NOT NULL THEN set_config('enable_seqscan', 'off', true) END,
+		CASE WHEN current_setting('plan_cache_mode', true) IS NOT NULL THEN set_config('plan_cache_mode', 'force_generic_plan', true) END,
 		CASE WHEN current_setting('jit', true) IS NOT NULL THEN set_config('jit', 'off', true) END`
 	sqlBeginRead = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
 	sqlCommit    = `COMMIT`
@@ -109,6 +110,9 @@ const (
 	sqlStranded = `SELECT id FROM runs WHERE ended_at = 0 AND timer_at = 0 AND ready_at = 0
 		AND NOT EXISTS (SELECT 1 FROM waits WHERE waits.run = runs.seq AND kind <> 'cancel' AND NOT orphan) ORDER BY id LIMIT $1::bigint`
 )
+
+// Who answers.
+const sqlSelectProcess = `SELECT pg_backend_pid()`
 
 // Nodes, and what they hold.
 const (

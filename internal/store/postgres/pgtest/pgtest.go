@@ -145,6 +145,9 @@ func (s *Server) answers(ctx context.Context) error {
 	return conn.Close(ctx)
 }
 
+// Pid is the process that the server's others are children of.
+func (s *Server) Pid() int { return s.process.cmd.Process.Pid }
+
 // URL is a database's.
 func (s *Server) URL(database string) string { return url(s.Port, database) }
 
