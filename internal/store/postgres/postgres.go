@@ -93,7 +93,7 @@ func connect(ctx context.Context, url string) (*Store, error) {
 	}
 	s := &Store{pool: pool, transactionTime: transactionTime, lockTime: lockTime}
 	if err := s.migrate(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("bringing the database's schema up to date: %w", err), s.Close())
+		return nil, errors.Join(advise(fmt.Errorf("bringing the database's schema up to date: %w", err)), s.Close())
 	}
 	return s, nil
 }
