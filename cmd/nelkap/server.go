@@ -35,6 +35,8 @@ const (
 	devAppPauseMax = 2 * time.Second
 	// forgetAfter is how long a workflow that is gone still starts (D1). In dev the code now is what there is.
 	forgetAfter = 10 * time.Minute
+	// databaseWithin is how long a server waits for a database that is started beside it.
+	databaseWithin = time.Minute
 )
 
 func (a *app) devCommand() *cobra.Command {
@@ -71,7 +73,7 @@ func (a *app) serve(command *cobra.Command, settings *config.Server) error {
 		log.Warn(sentence)
 	}
 	ctx := command.Context()
-	s, err := openStore(ctx, settings)
+	s, err := openStore(ctx, settings, log)
 	if err != nil {
 		return unlessStopped(ctx, err)
 	}
@@ -87,12 +89,14 @@ func unlessStopped(ctx context.Context, err error) error {
 	return nil
 }
 
-func openStore(ctx context.Context, settings *config.Server) (store.Store, error) {
+func openStore(ctx context.Context, settings *config.Server, log *slog.Logger) (store.Store, error) {
 	if settings.Memory {
 		return memory.New(), nil
 	}
 	if settings.Database != "" {
-		s, err := postgres.Open(ctx, settings.Database)
+		s, err := postgres.OpenWithin(ctx, settings.Database, databaseWithin, func(err error) {
+			log.Warn("waiting for the database", "data", place(settings), "error", err)
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -103,6 +107,12 @@ func openStore(ctx context.Context, settings *config.Server) (store.Store, error
 		return nil, err
 	}
 	return s, nil
+}
+
+// held tells whether a store was restored and nobody has said that it goes on (N5).
+func held(s store.Store) bool {
+	h, ok := s.(interface{ Held() bool })
+	return ok && h.Held()
 }
 
 // serverIO is where a server writes.
@@ -125,7 +135,7 @@ func serveStore(ctx context.Context, settings *config.Server, s store.Store, sio
 	defer caller.Close()
 	options := engine.Options{
 		URL: settings.URL, Lease: settings.Lease, Stall: settings.Stall, Grace: settings.Grace, Concurrency: settings.Concurrency,
-		ForgetAfter: forgetAfter, EventsFor: settings.EventsFor, DeliveriesFor: settings.DeliveriesFor, DeliveriesMax: settings.DeliveriesMax, Logger: sio.log,
+		Held: held(s), ForgetAfter: forgetAfter, EventsFor: settings.EventsFor, DeliveriesFor: settings.DeliveriesFor, DeliveriesMax: settings.DeliveriesMax, Logger: sio.log,
 	}
 	if settings.Dev {
 		options.DescribeEvery, options.AppPauseMax, options.ForgetAfter = devDescribeEvery, devAppPauseMax, 0
@@ -134,7 +144,7 @@ func serveStore(ctx context.Context, settings *config.Server, s store.Store, sio
 	for _, address := range settings.Apps {
 		e.AddApp(address)
 	}
-	handler := httpapi.New(httpapi.Options{Engine: e, Reader: s, Keys: settings.Keys, Hooks: settings.Hooks, Dev: settings.Dev, Version: version, Logger: sio.log})
+	handler := httpapi.New(httpapi.Options{Engine: e, Reader: s, Keys: settings.Keys, Hooks: settings.Hooks, Dev: settings.Dev, Held: held(s), Version: version, Logger: sio.log})
 	n := &node{engine: e, server: httpapi.Server(handler, sio.log), listener: listener, log: sio.log}
 	n.ready = func(ctx context.Context) {
 		if !settings.Dev {
