@@ -63,10 +63,10 @@ func (a *app) move(ctx context.Context, from, to string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, target.Close()) }()
-	p := &progress{out: a.errOut}
+	p := &progress{out: a.errOut, told: time.Now()}
 	place := postgres.Place(to)
 	if err := move.Run(ctx, source, target, move.Options{Place: place, Report: p.report}); err != nil {
-		return untilStartedAgain(err)
+		return untilStartedAgain(ctx, err)
 	}
 	_, err = fmt.Fprintf(a.out, "moved %s to %s.\nNow start the server there, at the same address as before: nelkap serve --store and the same postgres:// URL.\n"+
 		"No server uses the directory any more; remove it once you miss nothing.\n", line(from), line(place))
@@ -74,9 +74,12 @@ func (a *app) move(ctx context.Context, from, to string) (err error) {
 }
 
 // untilStartedAgain adds to what broke a move off how it goes on.
-func untilStartedAgain(err error) error {
-	if errors.Is(err, move.ErrRefused) || errors.Is(err, move.ErrDiffers) {
+func untilStartedAgain(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(err, move.ErrRefused) || errors.Is(err, move.ErrDiffers):
 		return err
+	case ctx.Err() != nil:
+		return errors.New("interrupted: the move goes on when the same command is started again; nelkap migrate --abort is the way back")
 	}
 	return fmt.Errorf("the move was broken off, and goes on when the same command is started again: %w", err)
 }

@@ -135,6 +135,39 @@ func TestAMoveThatIsKilledAnytimeGoesOn(t *testing.T) {
 	}
 }
 
+// A person who breaks the command off is told how it goes on.
+func TestAMoveThatIsInterruptedSaysHowItGoesOn(t *testing.T) {
+	data, url := filepath.Join(t.TempDir(), "data"), database(t)
+	s, err := sqlite.Open(t.Context(), data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var many []store.Change
+	for n := range 5000 {
+		many = append(many, store.Change{store.InsertRun{Run: storetest.NewRun(n)}})
+	}
+	if _, err := s.Commit(t.Context(), many); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), "nelkap", "migrate", "--from", data, "--to", url)
+	command.Env = []string{"GORACE=" + noSleep}
+	var said strings.Builder
+	command.Stderr = &said
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	awaitMark(t, data)
+	if err := command.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Wait(); err == nil || !strings.Contains(said.String(), "started again") {
+		t.Errorf("%v: %s", err, said.String())
+	}
+}
+
 // migrateUntil runs the command until it has said so many lines of its progress, and kills it then; with none, as soon as the directory is
 // marked. It tells whether the command came to its end before.
 func migrateUntil(t *testing.T, data, url string, lines int) (ended bool) {

@@ -47,10 +47,20 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// again is the world as it was before any move: with a copy of a directory, and the database empty.
+// forgotten makes a database that has a schema as good as new: making it anew takes longer than a move.
+var forgotten = pgtest.Emptied("nelkap_schema", "counters") + "; UPDATE counters SET value = 0"
+
+// again is the world as it was before any move: with a copy of a directory, and no row in the database.
 func (w *world) again(dir string) {
 	w.t.Helper()
-	w.server.Exec(w.t, w.database, empty.Empty)
+	target, err := postgres.OpenTarget(context.Background(), w.url)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := target.Close(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.server.Exec(w.t, w.database, forgotten)
 	if err := errors.Join(os.RemoveAll(w.dir), os.CopyFS(w.dir, os.DirFS(dir))); err != nil {
 		w.t.Fatal(err)
 	}
@@ -218,6 +228,19 @@ func TestAMovedStoreAnswersAsBeforeAndGoesOn(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A pooler gives each transaction another connection: nothing of a move may need a session.
+func TestAMoveMayGoThroughATransactionPooler(t *testing.T) {
+	w := newWorld(t)
+	w.fill(storetest.Batches(2, 10))
+	want := w.dumpSource()
+	if err := w.migrate(w.server.Pooler(t).URL(w.database), same[move.Source], same[move.Target]); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, dump(t, w.openTarget()), cmpopts.EquateEmpty()); diff != "" {
+		t.Fatalf("(-before +after)\n%s", diff)
 	}
 }
 
