@@ -154,6 +154,9 @@ func (m *mover) check(ctx context.Context) error {
 	case m.same():
 		return fmt.Errorf("%w: this store was moved to %s already, which is in use: this directory is an older copy, and must not be used", ErrRefused, m.Place)
 	}
+	if m.fresh.Move != "" {
+		return fmt.Errorf("%w: another store was moved to %s: give an empty database", ErrRefused, m.Place)
+	}
 	full, err := m.to.Empty(ctx, m.tables)
 	if err == nil && full != "" {
 		err = fmt.Errorf("%w: %s has data of its own (in its table %s): give an empty database", ErrRefused, m.Place, full)

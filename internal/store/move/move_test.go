@@ -376,6 +376,29 @@ func TestWhatCannotBeMovedIsRefused(t *testing.T) {
 		refused(t, other.migrate(w.url, same[move.Source], same[move.Target]), "another store")
 		w.mustMove()
 	})
+	t.Run("to a database that another store was moved to, with nothing in it", func(t *testing.T) {
+		w, other := newWorld(t), newWorld(t)
+		w.fill(nil)
+		other.fill(storetest.Batches(1, 3))
+		w.mustMove()
+		refused(t, other.migrate(w.url, same[move.Source], same[move.Target]), "another store was moved")
+		if old, _ := other.usable(); !old {
+			t.Error("the old store may not be used")
+		}
+	})
+	t.Run("when it is held", func(t *testing.T) {
+		w := newWorld(t)
+		w.fill(nil)
+		backup := filepath.Join(t.TempDir(), "backup")
+		if err := sqlite.Backup(t.Context(), w.dir, backup); err != nil {
+			t.Fatal(err)
+		}
+		w.dir += "-restored"
+		if _, err := sqlite.Restore(t.Context(), backup, w.dir); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, w.move(), "--go-on")
+	})
 	t.Run("when nothing is on its way", func(t *testing.T) {
 		w := newWorld(t)
 		w.fill(nil)

@@ -84,6 +84,36 @@ func TestWhatWaitingDoesNotMendIsSaidAtOnce(t *testing.T) {
 	}
 }
 
+func TestAWrongPasswordIsSaidAtOnce(t *testing.T) {
+	server, err := pgtest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	server.Exec(t, "postgres", "ALTER ROLE nelkap PASSWORD 'canary-right'",
+		"DO $$ BEGIN EXECUTE format('COPY (SELECT %L) TO %L', 'host all all 127.0.0.1/32 scram-sha-256', current_setting('hba_file')); PERFORM pg_reload_conf(); END $$")
+	with := func(password string) error {
+		s, err := postgres.OpenWithin(t.Context(), fmt.Sprintf("postgres://nelkap:%s@127.0.0.1:%d/postgres?sslmode=disable", password, server.Port), time.Minute, func(err error) { t.Error(err) })
+		if err == nil {
+			err = s.Close()
+		}
+		return err
+	}
+	for err == nil { // until the server has read its file again
+		err = with("canary-wrong")
+	}
+	if !strings.Contains(err.Error(), "refuses the password") || strings.Contains(err.Error(), "canary") {
+		t.Error(err)
+	}
+	if err := with("canary-right"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestStoppingAServerEndsItsWait(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := postgres.OpenWithin(ctx, "postgres://u@127.0.0.1:1/x?sslmode=disable", time.Minute, func(error) { cancel() })
