@@ -36,6 +36,8 @@ const (
 	devAppPauseMax = 2 * time.Second
 	// forgetAfter is how long a workflow that is gone still starts (D1). In dev the code now is what there is.
 	forgetAfter = 10 * time.Minute
+	// databaseWithin is how long a server waits for a database that is started beside it.
+	databaseWithin = time.Minute
 )
 
 func (a *app) devCommand() *cobra.Command {
@@ -72,7 +74,7 @@ func (a *app) serve(command *cobra.Command, settings *config.Server) error {
 		log.Warn(sentence)
 	}
 	ctx := command.Context()
-	s, err := openStore(ctx, settings)
+	s, err := openStore(ctx, settings, log)
 	if err != nil {
 		return unlessStopped(ctx, err)
 	}
@@ -88,12 +90,14 @@ func unlessStopped(ctx context.Context, err error) error {
 	return nil
 }
 
-func openStore(ctx context.Context, settings *config.Server) (store.Store, error) {
+func openStore(ctx context.Context, settings *config.Server, log *slog.Logger) (store.Store, error) {
 	if settings.Memory {
 		return memory.New(), nil
 	}
 	if settings.Database != "" {
-		s, err := postgres.Open(ctx, settings.Database)
+		s, err := postgres.OpenWithin(ctx, settings.Database, databaseWithin, func(err error) {
+			log.Warn("waiting for the database", "data", place(settings), "error", err)
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -104,6 +108,12 @@ func openStore(ctx context.Context, settings *config.Server) (store.Store, error
 		return nil, err
 	}
 	return s, nil
+}
+
+// held tells whether a store was restored and nobody has said that it goes on (N5).
+func held(s store.Store) bool {
+	h, ok := s.(interface{ Held() bool })
+	return ok && h.Held()
 }
 
 // serverIO is where a server writes.
@@ -126,7 +136,7 @@ func serveStore(ctx context.Context, settings *config.Server, s store.Store, sio
 	defer caller.Close()
 	options := engine.Options{
 		URL: settings.URL, Lease: settings.Lease, Stall: settings.Stall, Grace: settings.Grace, Concurrency: settings.Concurrency,
-		ForgetAfter: forgetAfter, EventsFor: settings.EventsFor, DeliveriesFor: settings.DeliveriesFor, DeliveriesMax: settings.DeliveriesMax, Logger: sio.log,
+		Held: held(s), ForgetAfter: forgetAfter, EventsFor: settings.EventsFor, DeliveriesFor: settings.DeliveriesFor, DeliveriesMax: settings.DeliveriesMax, Logger: sio.log,
 	}
 	if shared, ok := s.(*postgres.Store); ok {
 		options.Node, options.Clock = id.New(id.Node), shared.Now
@@ -139,7 +149,7 @@ func serveStore(ctx context.Context, settings *config.Server, s store.Store, sio
 		e.AddApp(address)
 	}
 	handler := httpapi.New(httpapi.Options{
-		Engine: e, Reader: s, Keys: settings.Keys, Hooks: settings.Hooks, Dev: settings.Dev, Version: version, Stopping: ctx.Done(), Logger: sio.log,
+		Engine: e, Reader: s, Keys: settings.Keys, Hooks: settings.Hooks, Dev: settings.Dev, Held: held(s), Version: version, Stopping: ctx.Done(), Logger: sio.log,
 	})
 	n := &node{engine: e, server: httpapi.Server(handler, sio.log), listener: listener, drain: settings.Drain, log: sio.log}
 	n.ready = func(ctx context.Context) {

@@ -35,6 +35,9 @@ type Step struct {
 	// Child starts a run of Planned with one step, Emit emits Event with a plan of one step.
 	Child bool `json:"child,omitempty"`
 	Emit  bool `json:"emit,omitempty"`
+	// SleepsMs makes the step a sleep, and WaitsFor one that waits for an event of that name: they have no body and leave no mark.
+	SleepsMs int    `json:"sleepsMs,omitempty"`
+	WaitsFor string `json:"waitsFor,omitempty"`
 }
 
 // Kinds of marks.

@@ -63,7 +63,9 @@ type Options struct {
 	// DeliveriesFor is how long deliveries to configured hooks are kept; 30 days. DeliveriesMax is how many of them, at most; 10,000.
 	DeliveriesFor time.Duration
 	DeliveriesMax int
-	Logger        *slog.Logger
+	// Held: the store was restored, and nothing goes on by itself (N5).
+	Held   bool
+	Logger *slog.Logger
 	// Clock is the clock on the wall, for what is stored and compared with what is stored; time.Now. Simulations let it step.
 	Clock func() time.Time
 	// Jitter draws from [0, 1). Tests switch it off.
@@ -174,6 +176,9 @@ func (e *Engine) Run(ctx context.Context, ready func()) error {
 	defer cancel()
 	e.ctx, e.started = inner, e.now()
 	e.pulse = time.Now()
+	if e.options.Held {
+		return e.runHeld(ctx, ready)
+	}
 	if err := e.recover(inner); err != nil {
 		return err
 	}

@@ -35,7 +35,9 @@ type Options struct {
 	// Hooks are the configured webhooks. Any other name takes whatever comes.
 	Hooks webhook.Hooks
 	// Dev: the server is for one person's machine: it answers only to loopback names, and takes apps at private addresses.
-	Dev     bool
+	Dev bool
+	// Held: the store was restored, and only reads and cancels are answered (N5).
+	Held    bool
 	Version string
 	Logger  *slog.Logger
 	// Stopping is closed when the server has been told to stop: it still answers, and says that it is not ready. Nil: it never is.
@@ -124,6 +126,9 @@ var open = []string{
 	"POST /v1/saves", "POST /v1/heartbeats", "POST /v1/ends", "GET /v1/calls/{id}/steps",
 }
 
+// cancelPattern is the one route besides reads that a held store answers.
+const cancelPattern = "POST /v1/runs/{id}/cancel"
+
 type requestIDKey struct{}
 
 // middleware wraps every route: an id for each request, no panic past here, who may ask, and problems for routes that are not
@@ -150,6 +155,8 @@ func (a *api) middleware(next http.Handler) http.Handler {
 			a.fail(w, r, problem(http.StatusUnauthorized, "unauthorized", "this needs an API key: send Authorization: Bearer KEY, or set NELKAP_API_KEY for the CLI and the SDKs"))
 		case pattern == "":
 			a.nothingThere(w, r)
+		case a.Held && r.Method != http.MethodGet && r.Method != http.MethodHead && pattern != cancelPattern:
+			a.fail(w, r, problem(http.StatusServiceUnavailable, "held", "this server's store was restored from a backup, and its runs are held: only reads and cancels are answered. Stop the server, run nelkap restore --go-on, and start it again"))
 		default:
 			next.ServeHTTP(w, r)
 		}

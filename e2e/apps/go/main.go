@@ -107,9 +107,8 @@ func (a *app) play(ctx context.Context, p plan.Plan) (plan.Output, error) {
 		if a.version == "3" {
 			s.Name = plan.Renamed + s.Name
 		}
-		_, err := step.Run(ctx, s.Name, func(ctx context.Context) (plan.Result, error) { return a.body(ctx, run.ID, s) })
 		out.Steps++
-		return err
+		return a.one(ctx, run.ID, s)
 	}
 	for _, s := range steps {
 		if err := one(s); err != nil {
@@ -126,6 +125,19 @@ func (a *app) play(ctx context.Context, p plan.Plan) (plan.Output, error) {
 		a.wait(ctx, p.Gate, 0)
 	}
 	return out, nil
+}
+
+// one does one step.
+func (a *app) one(ctx context.Context, run string, s plan.Step) (err error) {
+	switch {
+	case s.SleepsMs > 0:
+		err = step.Sleep(ctx, s.Name, time.Duration(s.SleepsMs)*time.Millisecond)
+	case s.WaitsFor != "":
+		_, _, err = step.WaitForEvent[any](ctx, s.Name, s.WaitsFor)
+	default:
+		_, err = step.Run(ctx, s.Name, func(ctx context.Context) (plan.Result, error) { return a.body(ctx, run, s) })
+	}
+	return err
 }
 
 // body is every step's body.

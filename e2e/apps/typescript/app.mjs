@@ -54,7 +54,9 @@ async function play(plan, { run, signal }) {
   for (let i = 1; i <= (plan.repeat ?? 0); i++) steps.push({ name: `step ${i}` });
   for (const step of steps) {
     if (env.E2E_VERSION === '3') step.name = `renamed ${step.name}`;
-    await nelkap.step.run(step.name, (context) => body(run.id, step, context));
+    if (step.sleepsMs) await nelkap.step.sleep(step.name, step.sleepsMs);
+    else if (step.waitsFor) await nelkap.step.waitForEvent(step.name, { event: step.waitsFor });
+    else await nelkap.step.run(step.name, (context) => body(run.id, step, context));
   }
   if (plan.gate) {
     mark({ kind: 'outside', run: run.id });

@@ -11,7 +11,7 @@ import (
 
 // The types of parameters, by the numbers that Postgres has for them.
 const (
-	oidBool, oidBytes, oidInt, oidText                     = 16, 17, 20, 25
+	oidBool, oidBytes, oidInt, oidInt4, oidText            = 16, 17, 20, 23, 25
 	oidBoolArray, oidBytesArray, oidTextArray, oidIntArray = 1000, 1001, 1009, 1016
 )
 

@@ -26,18 +26,7 @@ var migrated = pgtest.Kind{
 		}
 		return s.Close()
 	},
-	Empty: `DO $$
-		DECLARE
-			this record;
-		BEGIN
-			FOR this IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename NOT IN ('nelkap_schema', 'counters') LOOP
-				EXECUTE format('DELETE FROM %I', this.tablename);
-			END LOOP;
-			FOR this IN SELECT sequencename FROM pg_sequences WHERE schemaname = 'public' LOOP
-				EXECUTE format('ALTER SEQUENCE %I RESTART', this.sequencename);
-			END LOOP;
-			UPDATE counters SET value = 0;
-		END $$`,
+	Empty: pgtest.Emptied("nelkap_schema", "counters") + "; UPDATE counters SET value = 0",
 }
 
 // database lends a test a database, and gives its URL.

@@ -173,6 +173,21 @@ type Kind struct {
 	Empty string
 }
 
+// Emptied is a statement that removes all rows of every table but some, and begins each sequence again.
+func Emptied(keep ...string) string {
+	return fmt.Sprintf(`DO $$
+		DECLARE
+			this record;
+		BEGIN
+			FOR this IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND NOT tablename = ANY (string_to_array('%s', ',')) LOOP
+				EXECUTE format('DELETE FROM %%I', this.tablename);
+			END LOOP;
+			FOR this IN SELECT sequencename FROM pg_sequences WHERE schemaname = 'public' LOOP
+				EXECUTE format('ALTER SEQUENCE %%I RESTART', this.sequencename);
+			END LOOP;
+		END $$`, strings.Join(keep, ","))
+}
+
 // Database lends a database of a kind to a test, and gives its name.
 func (s *Server) Database(t testing.TB, kind Kind) string {
 	t.Helper()

@@ -26,6 +26,10 @@ const (
 	CutBeforeCommit
 	// CutAfterCommit: the server has committed, and its answer is lost.
 	CutAfterCommit
+	// CutBeforeAny: what a client sends does not reach the server, whatever it is.
+	CutBeforeAny
+	// CutAfterAny: it reaches the server, and its answer is lost.
+	CutAfterAny
 )
 
 // Proxy stands between a client and a server, and cuts a connection where it is told to.
@@ -33,6 +37,7 @@ type Proxy struct {
 	Port int
 
 	cut  atomic.Int32 // a Cut, which is done once
+	pass atomic.Int32 // so many places of that kind are passed over before
 	cuts atomic.Int32
 	busy sync.WaitGroup
 }
@@ -65,7 +70,13 @@ func (s *Server) Proxy(t testing.TB) *Proxy {
 func (p *Proxy) URL(database string) string { return url(p.Port, database) }
 
 // CutOnce cuts the next connection that comes to that place.
-func (p *Proxy) CutOnce(at Cut) { p.cut.Store(int32(at)) }
+func (p *Proxy) CutOnce(at Cut) { p.CutNth(at, 1) }
+
+// CutNth cuts at the n-th such place from now, counted from one, on whatever connection it is.
+func (p *Proxy) CutNth(at Cut, n int) {
+	p.pass.Store(int32(n - 1))
+	p.cut.Store(int32(at))
+}
 
 // Cuts is how many connections were cut.
 func (p *Proxy) Cuts() int { return int(p.cuts.Load()) }
@@ -92,11 +103,11 @@ func (p *Proxy) serve(client net.Conn, port int) {
 			return
 		}
 		switch p.takeCut(buffer[:n]) {
-		case CutBeforeBegin, CutBeforeCommit:
+		case CutBeforeBegin, CutBeforeCommit, CutBeforeAny:
 			return
 		case StallAfterBegin:
 			stalled.Store(true)
-		case CutAfterBegin, CutAfterCommit:
+		case CutAfterBegin, CutAfterCommit, CutAfterAny:
 			silent.Store(true)
 		default:
 		}
@@ -113,7 +124,10 @@ func (p *Proxy) takeCut(sent []byte) Cut {
 	if cut == CutBeforeCommit || cut == CutAfterCommit {
 		word = []byte("COMMIT\x00")
 	}
-	if cut == CutNowhere || !bytes.Contains(sent, word) || !p.cut.CompareAndSwap(int32(cut), int32(CutNowhere)) {
+	if cut == CutBeforeAny || cut == CutAfterAny {
+		word = nil
+	}
+	if cut == CutNowhere || !bytes.Contains(sent, word) || p.pass.Add(-1) >= 0 || !p.cut.CompareAndSwap(int32(cut), int32(CutNowhere)) {
 		return CutNowhere
 	}
 	p.cuts.Add(1)
