@@ -17,7 +17,7 @@ import (
 // often are the statements that are carried out again and again, and that one plan serves whatever their parameters are; see
 // TestABatchReadsNoTableWhole. Those of lists are not among them: which of their conditions count depends on the parameters.
 var often = []string{
-	sqlBegin, sqlBeginRead, sqlBounds, sqlCommit,
+	sqlBounds,
 	sqlLockRuns, sqlLockKeys, sqlLockCursors, sqlDrawSeqs, sqlDrawWaits, sqlGatherSteps, sqlGatherAttempts, sqlGatherOpenAttempts, sqlGatherWaits,
 	sqlGatherWaitsOfRuns, sqlGatherInvokes, sqlGatherUses, sqlGatherEvents, sqlLastEvent, sqlLockLastEvent,
 	sqlInsertRuns, sqlUpdateRuns, sqlUpdateHeads, sqlInsertValues, sqlUpdateValues, sqlInsertSteps, sqlPutAttempts, sqlDeleteAttempts,
