@@ -164,9 +164,15 @@ type contents struct {
 	Order []int64
 }
 
+// moved leaves out what is not moved: the servers that were there.
+func moved(c storetest.Contents) storetest.Contents {
+	c.Nodes = nil
+	return c
+}
+
 func dump(t testing.TB, s store.Reader) contents {
 	t.Helper()
-	c := contents{All: storetest.Dump(t, s)}
+	c := contents{All: moved(storetest.Dump(t, s))}
 	for _, run := range c.All.Runs {
 		waits, err := s.Waits(context.Background(), store.WaitQuery{Set: store.WaitsOfRun, RunID: run.ID})
 		if err != nil {
@@ -222,7 +228,7 @@ func TestAMovedStoreAnswersAsBeforeAndGoesOn(t *testing.T) {
 				t.Fatalf("seed %d: after the move (-model +store)\n%s", seed, diff)
 			}
 		}
-		if diff := cmp.Diff(storetest.Dump(t, model), storetest.Dump(t, s), cmpopts.EquateEmpty()); diff != "" {
+		if diff := cmp.Diff(moved(storetest.Dump(t, model)), moved(storetest.Dump(t, s)), cmpopts.EquateEmpty()); diff != "" {
 			t.Fatalf("seed %d: after the move and more (-model +store)\n%s", seed, diff)
 		}
 		if err := s.Close(); err != nil {
@@ -495,7 +501,7 @@ func TestACopyThatDiffersIsNeverUsed(t *testing.T) {
 	w.fill([][]store.Change{{{store.InsertRun{Run: storetest.NewRun(1), Payload: jsontext.Value(`1`)}}, {store.InsertRun{Run: storetest.NewRun(2), Payload: jsontext.Value(`2`)}}}})
 	for _, spoil := range []string{
 		"DELETE FROM run_values WHERE run=1", "UPDATE run_values SET payload='3' WHERE run=1", "UPDATE run_values SET output=''", "UPDATE runs SET id=id||'x' WHERE seq=1",
-		"SELECT setval('run_seqs', 1)", "UPDATE counters SET value=9", "INSERT INTO cursors VALUES ('x', 1)", "UPDATE run_values AS a SET payload=b.payload FROM run_values AS b WHERE a.run<>b.run",
+		"SELECT setval('run_seqs', 1)", "UPDATE counters SET value=9", "INSERT INTO cursors VALUES ('x', '', 1)", "UPDATE run_values AS a SET payload=b.payload FROM run_values AS b WHERE a.run<>b.run",
 	} {
 		err := w.migrate(w.url, same[move.Source], func(to move.Target) move.Target {
 			return &spoilt{to, func() { w.server.Exec(t, w.database, spoil) }}
