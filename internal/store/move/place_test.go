@@ -18,7 +18,7 @@ import (
 )
 
 // Each place is the same code with another table, so that the gate tries some, others each time. All took six minutes.
-var every = flag.Int("every", 12, "break a move off in each n-th place; 1 is everywhere")
+var every = flag.Int("every", 40, "break a move off in each n-th place; 1 is everywhere")
 
 // first draws where the places begin.
 func first(t *testing.T) int {
