@@ -35,6 +35,12 @@ type Step struct {
 	// Child starts a run of Planned with one step, Emit emits Event with a plan of one step.
 	Child bool `json:"child,omitempty"`
 	Emit  bool `json:"emit,omitempty"`
+
+	// A step that waits has no body: SleepMs is how long it sleeps, Event is the event that it waits for, and Invoke is what a child run of
+	// Planned does, for whose end it waits.
+	SleepMs int    `json:"sleepMs,omitempty"`
+	Event   string `json:"event,omitempty"`
+	Invoke  []Step `json:"invoke,omitempty"`
 }
 
 // Kinds of marks.

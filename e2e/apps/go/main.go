@@ -107,9 +107,8 @@ func (a *app) play(ctx context.Context, p plan.Plan) (plan.Output, error) {
 		if a.version == "3" {
 			s.Name = plan.Renamed + s.Name
 		}
-		_, err := step.Run(ctx, s.Name, func(ctx context.Context) (plan.Result, error) { return a.body(ctx, run.ID, s) })
 		out.Steps++
-		return err
+		return a.step(ctx, run.ID, s)
 	}
 	for _, s := range steps {
 		if err := one(s); err != nil {
@@ -128,7 +127,22 @@ func (a *app) play(ctx context.Context, p plan.Plan) (plan.Output, error) {
 	return out, nil
 }
 
-// body is every step's body.
+// step carries out one step.
+func (a *app) step(ctx context.Context, run string, s plan.Step) (err error) {
+	switch {
+	case s.SleepMs > 0:
+		err = step.Sleep(ctx, s.Name, time.Duration(s.SleepMs)*time.Millisecond)
+	case s.Event != "":
+		_, _, err = step.WaitForEvent[json.RawMessage](ctx, s.Name, s.Event)
+	case len(s.Invoke) > 0:
+		_, err = step.Invoke(ctx, s.Name, a.planned, plan.Plan{Steps: s.Invoke, Parent: run})
+	default:
+		_, err = step.Run(ctx, s.Name, func(ctx context.Context) (plan.Result, error) { return a.body(ctx, run, s) })
+	}
+	return err
+}
+
+// body is the body of every step that has one.
 func (a *app) body(ctx context.Context, run string, s plan.Step) (plan.Result, error) {
 	mine := plan.Mark{Kind: plan.MarkBody, Run: run, Step: s.Name, Attempt: step.Attempt(ctx), ID: rand.Text()}
 	a.mark(mine)
