@@ -54,6 +54,12 @@ func (p *process) tidy() {
 func (p *process) start() {
 	p.t.Helper()
 	p.launch()
+	p.answers()
+}
+
+// answers returns when the program works.
+func (p *process) answers() {
+	p.t.Helper()
 	p.t.Log(p.name, "is process", p.pid())
 	eventually(p.t, within, p.name+" to answer", func() bool {
 		if p.hasEnded() {
