@@ -102,6 +102,10 @@ func environment() []string {
 	return kept
 }
 
+func (p *process) called() string { return p.name }
+
+func (p *process) works(ctx context.Context) bool { return healthy(ctx, p.health) }
+
 func (p *process) pid() int { return p.command.Process.Pid }
 
 func (p *process) signal(s syscall.Signal) {
