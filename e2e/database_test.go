@@ -3,10 +3,12 @@ package e2e
 import (
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nelkap/nelkap/e2e/plan"
+	"github.com/nelkap/nelkap/internal/client"
 	"github.com/nelkap/nelkap/internal/id"
 )
 
@@ -15,6 +17,10 @@ const (
 	databaseCrashes = 4
 	// followWithin is when nodes work again with the server that is promoted (L1).
 	followWithin = 10 * time.Second
+	// outage is shorter than an app waits until it carries in its answer what it can't save (C11).
+	outage = 2 * time.Second
+	// outageRuns is how many runs of each app meet an outage.
+	outageRuns = 10
 	// loadFor is how long a load goes on between faults, and after the last one.
 	loadFor = 3 * time.Second
 )
@@ -34,13 +40,49 @@ func TestPostgresIsKilledUnderLoadAndNothingIsLost(t *testing.T) {
 		if err := c.postgres.Recover(); err != nil {
 			t.Fatal(err)
 		}
-		c.serveWithin(time.Now(), "Postgres answers again")
+		c.serveWithin(a, time.Now(), "Postgres answers again")
 	}
 	pass(t.Context(), loadFor)
 	stop()
 	all := c.judgeLoad(a)
 	c.judgeMarks(func(plan.Mark, plan.Mark) string { return "no app was killed" })
 	t.Logf("Postgres killed %d times; %s", databaseCrashes, all)
+}
+
+// C2: an app is frozen when its call comes, wakes while Postgres is away, and can tell nobody until that is over. By then the lease has
+// ended; the time of the outage does not count, and the body that it has begun is not repeated.
+func TestAnOutageOfPostgresCostsNoLease(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, newPostgres(t), clusterSpec{apps: languages, flags: []string{"--lease", shortLease.String()}})
+	var ids []string
+	for _, language := range languages {
+		c.apps[language].signal(syscall.SIGSTOP)
+		for range outageRuns {
+			ids = append(ids, c.run(language, plan.Plan{Steps: []plan.Step{{Name: "one"}, {Name: "two"}}}))
+		}
+	}
+	for _, id := range ids {
+		c.holder(id)
+	}
+	pass(t.Context(), shortLease-time.Second)
+	if err := c.postgres.Crash(); err != nil {
+		t.Fatal(err)
+	}
+	for _, language := range languages {
+		c.apps[language].signal(syscall.SIGCONT)
+	}
+	for _, id := range ids {
+		c.began(id, "one", 1)
+	}
+	pass(t.Context(), outage)
+	if err := c.postgres.Recover(); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		c.completed(id, goOnWithin)
+		c.bodies(id, map[string]int{"one": 1, "two": 1})
+		c.results(id)
+	}
 }
 
 // saysUnavailable checks that each node refuses to read with a sentence that tells when to come again, and nothing of the database.
@@ -58,16 +100,24 @@ func (c *cluster) saysUnavailable() {
 	}
 }
 
-// serveWithin waits until each node takes a run, and checks how long that took.
-func (c *cluster) serveWithin(since time.Time, what string) {
+// serveWithin waits until each node has taken a run, and checks how long that took.
+func (c *cluster) serveWithin(a *acked, since time.Time, what string) {
 	c.t.Helper()
 	for _, n := range c.nodes {
-		eventually(c.t, followWithin+within, n.name+" to be ready", func() bool { return healthy(c.t.Context(), n.health) })
+		api := c.at(n)
+		request := client.StartRun{Workflow: plan.Planned, App: languages[0], ID: id.New(id.Run), Payload: asJSON(c.t, loadPlans[0])}
+		eventually(c.t, followWithin+within, n.name+" to take a run", func() bool {
+			_, err := api.StartRun(c.t.Context(), request)
+			return err == nil
+		})
+		a.mu.Lock()
+		a.runs = append(a.runs, request.ID)
+		a.mu.Unlock()
 	}
 	took := time.Since(since)
-	c.t.Logf("all nodes are ready %v after %s", took.Round(10*time.Millisecond), what)
+	c.t.Logf("all nodes take runs %v after %s", took.Round(10*time.Millisecond), what)
 	if took > followWithin {
-		c.t.Errorf("all nodes are ready %v after %s, more than %v", took, what, followWithin)
+		c.t.Errorf("all nodes take runs %v after %s, more than %v", took, what, followWithin)
 	}
 }
 
@@ -96,7 +146,7 @@ func TestNodesFollowAFailoverUnderLoad(t *testing.T) {
 		}
 	}
 	standby.Promote(t)
-	c.serveWithin(time.Now(), "the standby was promoted")
+	c.serveWithin(a, time.Now(), "the standby was promoted")
 	pass(t.Context(), loadFor)
 	stop()
 	c.open("gate")
