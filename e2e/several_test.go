@@ -22,13 +22,13 @@ const (
 
 // How long the parts live and are away in the long form, and how much shorter all that is in the short one.
 var (
-	nodeLives     = lengths{2 * time.Second, 15 * time.Second}
+	nodeLives     = lengths{5 * time.Second, 40 * time.Second}
 	nodeStops     = lengths{shortLease + 500*time.Millisecond, 16 * time.Second} // also for longer than others wait for it
 	nodeCuts      = lengths{500 * time.Millisecond, 14 * time.Second}
 	nodeAbsences  = lengths{0, 18 * time.Second}
 	databaseLives = lengths{5 * time.Second, 20 * time.Second}
 	databaseAway  = lengths{0, 3 * time.Second}
-	appLives      = lengths{time.Second, 10 * time.Second}
+	appLives      = lengths{5 * time.Second, 40 * time.Second}
 
 	shortNodeLives     = lengths{500 * time.Millisecond, 4 * time.Second}
 	shortNodeStops     = lengths{shortLease + 500*time.Millisecond, shortLease + 2*time.Second}
