@@ -31,7 +31,7 @@ GO_TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
 ours         = $(filter-out examples/node_modules/%,$(patsubst %/$(1),%,$(wildcard examples/$(1) examples/*/$(1) examples/*/*/$(1))))
 GO_EXAMPLES  := $(call ours,go.mod)
 NPM_EXAMPLES := $(call ours,package.json)
-MODULES      := . $(patsubst %/go.mod,%,$(wildcard sdk/go/go.mod internal/sim/go.mod e2e/go.mod bench/go.mod)) $(GO_EXAMPLES)
+MODULES      := . $(patsubst %/go.mod,%,$(wildcard sdk/go/go.mod internal/sim/go.mod e2e/go.mod bench/go.mod deploy/go.mod)) $(GO_EXAMPLES)
 TYPESCRIPT   := $(patsubst %/package.json,%,$(wildcard sdk/typescript/package.json))
 
 stage   = @printf '\n== %s\n' '$(1)'
@@ -41,13 +41,13 @@ each    = @for d in $(1); do [ "$$d" = . ] || echo "-- $$d"; (cd "$$d" && $(2));
 
 .PHONY: help test quick build pack demo bench chaos fuzz mutants fmt generate clean \
   fmt-check lint rules tidy-check generate-check \
-  test-go powercut test-sdk-go test-sdk-typescript test-sim test-e2e test-examples
+  test-go powercut test-deploy test-sdk-go test-sdk-typescript test-sim test-e2e test-examples
 
 help: ## lists the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "make %-20s %s\n", $$1, $$2 }'
 
 # In this order: what fails fastest comes first. One at a time, also under -j: stages share the cores and the caches.
-GATE := fmt-check lint rules tidy-check generate-check test-go powercut test-sdk-go test-sdk-typescript test-sim test-e2e test-examples
+GATE := fmt-check lint rules tidy-check generate-check test-go powercut test-deploy test-sdk-go test-sdk-typescript test-sim test-e2e test-examples
 test: ## the whole gate
 	@for stage in $(GATE); do $(MAKE) "$$stage"; done
 	@printf '\n== all passed\n'
@@ -84,7 +84,7 @@ generate-check: ## generated files are those that their sources make
 
 test-go: ## the server's tests
 	$(call stage,Go tests)
-	@scripts/postgres
+	@scripts/programs
 	@$(GO_TEST) ./...
 
 # Without the race detector: nothing here runs beside anything else, and it would take ten times as long.
@@ -93,6 +93,17 @@ SEED ?= 1
 powercut: ## cuts the power from the embedded store, CUTS times (docs/internals/power-cut.md)
 	$(call stage,power cuts)
 	@go test -timeout 60m -count=1 ./internal/store/sqlite -run PowerGoes -v -cuts $(CUTS) -seed $(SEED)
+
+# Without the race detector: what is read here is files, and what they are read with is large.
+ifneq ($(wildcard deploy/go.mod),)
+test-deploy: ## the image, the compose files, the chart and the unit, each by its own tool's parser
+	$(call stage,deploying)
+	@scripts/programs
+	@cd deploy && go test -count=1 -timeout 10m ./...
+else
+test-deploy:
+	$(call absent,deploying)
+endif
 
 ifneq ($(wildcard sdk/go/go.mod),)
 test-sdk-go: ## the Go SDK's tests, on the newest and the oldest Go that it supports
@@ -129,9 +140,10 @@ test-sim: ## the simulation, on the seeds that are kept and a few new ones
 
 SEEDS ?= 10000
 STORE ?= memory
-sim: ## the simulation's long form, on all cores: make sim SEEDS=100000 STORE=sqlite
+FORM ?= whole
+sim: ## the simulation's long form, on all cores: make sim SEEDS=100000 STORE=sqlite, or FORM=nodes
 	@mkdir -p bin && cd internal/sim && go test -c -o ../../bin/sim.test .
-	@cd internal/sim && $(if $(wildcard /dev/shm),TMPDIR=/dev/shm) ../../bin/sim.test -test.run '^TestManySeeds$$' -test.timeout 0 -seeds $(SEEDS) -store $(STORE)
+	@cd internal/sim && $(if $(wildcard /dev/shm),TMPDIR=/dev/shm) ../../bin/sim.test -test.run '^TestManySeeds$$' -test.timeout 0 -seeds $(SEEDS) -store $(STORE) -form $(FORM)
 else
 test-sim sim:
 	$(call absent,simulation)
@@ -196,8 +208,8 @@ mutants: ## puts deliberate faults into the code, each of which a test must see;
 	$(call stage,mutants)
 	@go run ./scripts/mutants -only '$(MUTANTS)'
 
-bench: build ## prints the figures of docs/internals/benchmarks.md
-	$(if $(wildcard bench/go.mod),@cd bench && go run .,$(call absent,bench))
+bench: build ## prints the figures of docs/internals/benchmarks.md; STORE=postgres those of docs/internals/scale.md
+	$(if $(wildcard bench/go.mod),@cd bench && go run . -store $(if $(filter postgres,$(STORE)),postgres,embedded),$(call absent,bench))
 
 clean: ## removes what was built and installed
 	@rm -rf bin coverage $(addsuffix /dist,$(TYPESCRIPT) $(NPM_EXAMPLES)) $(addsuffix /node_modules,$(TYPESCRIPT) $(NPM_EXAMPLES))

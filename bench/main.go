@@ -19,6 +19,7 @@ func main() {
 	seconds := flag.Int("seconds", 5, "how long each figure is measured, in seconds")
 	asleep := flag.Int("sleepers", 100_000, "how many runs sleep at once; 0: none are measured")
 	only := flag.Bool("only-sleepers", false, "measure nothing else")
+	store := flag.String("store", "embedded", "what is measured: embedded, or postgres, with one server and three")
 	flag.Parse()
 	var err error
 	switch flag.Arg(0) {
@@ -26,8 +27,14 @@ func main() {
 		err = serveApp(flag.Arg(1))
 	case "echo":
 		err = serveEcho(flag.Arg(1))
-	default:
+	case "":
+		if *store == "postgres" {
+			err = measureNodes(*binary, time.Duration(*seconds)*time.Second)
+			break
+		}
 		err = measure(*binary, time.Duration(*seconds)*time.Second, *asleep, *only)
+	default:
+		err = fmt.Errorf("there is no part %q", flag.Arg(0))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)

@@ -120,8 +120,10 @@ func (p *part) output() string {
 }
 
 // cpu is the processor time that a process has used, in the kernel's ticks of 10 ms.
-func (p *part) cpu() time.Duration {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/stat")
+func (p *part) cpu() time.Duration { return cpuOf(p.cmd.Process.Pid) }
+
+func cpuOf(pid int) time.Duration {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return 0
 	}

@@ -93,9 +93,9 @@ func TestAKilledNodeRepeatsNothingAndStopsNoRun(t *testing.T) {
 	node, running := c.heldTogether("gate")
 	var heard, invoked, asleep []string
 	for _, language := range languages {
-		heard = append(heard, c.run(language, waits(plan.Step{Name: "wait", Event: "woken"})))
-		invoked = append(invoked, c.run(language, waits(plan.Step{Name: "invoke", Invoke: []plan.Step{{Name: "child", Gate: "child"}}})))
-		asleep = append(asleep, c.run(language, waits(plan.Step{Name: "sleep", SleepMs: 5_000})))
+		heard = append(heard, c.run(language, waits(plan.Step{Name: "wait", WaitsFor: "woken"})))
+		invoked = append(invoked, c.run(language, waits(plan.Step{Name: "invoke", Invokes: []plan.Step{{Name: "child", Gate: "child"}}})))
+		asleep = append(asleep, c.run(language, waits(plan.Step{Name: "sleep", SleepsMs: 5_000})))
 	}
 	waiting := slices.Concat(heard, invoked, asleep)
 	for _, id := range waiting {
@@ -131,7 +131,7 @@ func TestTheOldestNodeIsReplacedWhenItIsKilled(t *testing.T) {
 	c := newCluster(t, newPostgres(t), clusterSpec{apps: languages})
 	var heard, asleep, ticked []string
 	for _, language := range languages {
-		heard = append(heard, c.run(language, waits(plan.Step{Name: "wait", Event: "woken"})))
+		heard = append(heard, c.run(language, waits(plan.Step{Name: "wait", WaitsFor: "woken"})))
 		scheduled := client.PutSchedule{Workflow: plan.Planned, App: language, Schedule: "* * * * *", Payload: asJSON(t, map[string]any{"steps": []plan.Step{{Name: "ticked"}}})}
 		if _, err := c.api.PutSchedule(t.Context(), language, scheduled); err != nil {
 			t.Fatal(err)
@@ -143,7 +143,7 @@ func TestTheOldestNodeIsReplacedWhenItIsKilled(t *testing.T) {
 	tick := c.nextTick()
 	pass(t.Context(), time.Until(tick.Add(-2*time.Second)))
 	for _, language := range languages {
-		asleep = append(asleep, c.run(language, waits(plan.Step{Name: "sleep", SleepMs: 2_000})))
+		asleep = append(asleep, c.run(language, waits(plan.Step{Name: "sleep", SleepsMs: 2_000})))
 	}
 	for _, runID := range asleep {
 		c.standsAt(runID)

@@ -96,7 +96,7 @@ func (c *cluster) onceByKey(language string, small plan.Plan) {
 func (c *cluster) onceByWait(language string) {
 	c.t.Helper()
 	name := "twice." + language
-	id := c.run(language, plan.Plan{Steps: []plan.Step{{Name: "one"}, {Name: "first", Event: name}, {Name: "second", Event: name}}})
+	id := c.run(language, plan.Plan{Steps: []plan.Step{{Name: "one"}, {Name: "first", WaitsFor: name}, {Name: "second", WaitsFor: name}}})
 	c.standsAt(id)
 	emit := func(eventID string) {
 		c.atEach(atOnce, func(api *client.Client) error {

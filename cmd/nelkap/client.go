@@ -22,11 +22,11 @@ import (
 const payloadBytesMax = 8 << 20
 
 func (a *app) clientCommands() []*cobra.Command {
-	list := []*cobra.Command{a.runCommand(), a.emitCommand(), a.runsCommand(), a.appsCommand(), a.workflowsCommand(), a.eventsCommand(), a.deliveriesCommand(), a.schedulesCommand(), a.verifyCommand()}
+	list := []*cobra.Command{a.runCommand(), a.emitCommand(), a.runsCommand(), a.appsCommand(), a.workflowsCommand(), a.eventsCommand(), a.deliveriesCommand(), a.schedulesCommand(), a.verifyCommand(), a.doctorCommand()}
 	for _, command := range list {
 		config.BindClient(command.PersistentFlags(), &a.url)
 	}
-	list = append(list, a.versionCommand())
+	list = append(list, a.versionCommand(), a.healthcheckCommand())
 	for _, command := range list {
 		command.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON, as the API answers it")
 	}

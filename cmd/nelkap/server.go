@@ -36,6 +36,8 @@ const (
 	devAppPauseMax = 2 * time.Second
 	// forgetAfter is how long a workflow that is gone still starts (D1). In dev the code now is what there is.
 	forgetAfter = 10 * time.Minute
+	// databaseWithin is how long a server waits for a database that is started beside it.
+	databaseWithin = time.Minute
 )
 
 func (a *app) devCommand() *cobra.Command {
@@ -72,7 +74,7 @@ func (a *app) serve(command *cobra.Command, settings *config.Server) error {
 		log.Warn(sentence)
 	}
 	ctx := command.Context()
-	s, err := openStore(ctx, settings)
+	s, err := openStore(ctx, settings, log)
 	if err != nil {
 		return unlessStopped(ctx, err)
 	}
@@ -88,12 +90,14 @@ func unlessStopped(ctx context.Context, err error) error {
 	return nil
 }
 
-func openStore(ctx context.Context, settings *config.Server) (store.Store, error) {
+func openStore(ctx context.Context, settings *config.Server, log *slog.Logger) (store.Store, error) {
 	if settings.Memory {
 		return memory.New(), nil
 	}
 	if settings.Database != "" {
-		s, err := postgres.Open(ctx, settings.Database)
+		s, err := postgres.OpenWithin(ctx, settings.Database, databaseWithin, func(err error) {
+			log.Warn("waiting for the database", "data", place(settings), "error", err)
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -104,6 +108,12 @@ func openStore(ctx context.Context, settings *config.Server) (store.Store, error
 		return nil, err
 	}
 	return s, nil
+}
+
+// held tells whether a store was restored and nobody has said that it goes on (N5).
+func held(s store.Store) bool {
+	h, ok := s.(interface{ Held() bool })
+	return ok && h.Held()
 }
 
 // serverIO is where a server writes.
@@ -126,7 +136,7 @@ func serveStore(ctx context.Context, settings *config.Server, s store.Store, sio
 	defer caller.Close()
 	options := engine.Options{
 		URL: settings.URL, Lease: settings.Lease, Stall: settings.Stall, Grace: settings.Grace, Concurrency: settings.Concurrency,
-		ForgetAfter: forgetAfter, EventsFor: settings.EventsFor, DeliveriesFor: settings.DeliveriesFor, DeliveriesMax: settings.DeliveriesMax, Logger: sio.log,
+		Held: held(s), ForgetAfter: forgetAfter, EventsFor: settings.EventsFor, DeliveriesFor: settings.DeliveriesFor, DeliveriesMax: settings.DeliveriesMax, Logger: sio.log,
 	}
 	if shared, ok := s.(*postgres.Store); ok {
 		options.Node, options.Clock = id.New(id.Node), shared.Now
@@ -138,8 +148,10 @@ func serveStore(ctx context.Context, settings *config.Server, s store.Store, sio
 	for _, address := range settings.Apps {
 		e.AddApp(address)
 	}
-	handler := httpapi.New(httpapi.Options{Engine: e, Reader: s, Keys: settings.Keys, Hooks: settings.Hooks, Dev: settings.Dev, Version: version, Logger: sio.log})
-	n := &node{engine: e, server: httpapi.Server(handler, sio.log), listener: listener, log: sio.log}
+	handler := httpapi.New(httpapi.Options{
+		Engine: e, Reader: s, Keys: settings.Keys, Hooks: settings.Hooks, Dev: settings.Dev, Held: held(s), Version: version, Stopping: ctx.Done(), Logger: sio.log,
+	})
+	n := &node{engine: e, server: httpapi.Server(handler, sio.log), listener: listener, drain: settings.Drain, log: sio.log}
 	n.ready = func(ctx context.Context) {
 		if !settings.Dev {
 			sio.log.Info("ready", "version", version, "url", settings.URL, "addr", listener.Addr().String(), "data", place(settings), "node", options.Node)
@@ -165,20 +177,24 @@ type node struct {
 	engine   *engine.Engine
 	server   *http.Server
 	listener net.Listener
+	drain    time.Duration // how long it goes on after it was told to stop
 	log      *slog.Logger
 	ready    func(context.Context) // called once, beside; ends with its context
 }
 
-// run works until ctx ends or something fails. Then the engine stops first, so that all polls are answered, while the HTTP server
+// run works until ctx ends or something fails. When ctx ends it goes on for as long as it drains. Then the engine stops first, so that all polls are answered, while the HTTP server
 // takes no new connection; what is not answered after stopWithin is cut off.
 func (n *node) run(ctx context.Context) error {
-	working, stop := context.WithCancelCause(ctx)
+	working, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- n.engine.Run(working, func() { close(ready) }) }()
 	select {
 	case err := <-ended:
 		return err
+	case <-ctx.Done():
+		stop(nil)
+		return <-ended
 	case <-ready:
 	}
 	served := make(chan error, 1)
@@ -190,7 +206,7 @@ func (n *node) run(ctx context.Context) error {
 	}()
 	var err error
 	select {
-	case <-ctx.Done():
+	case <-n.drained(ctx):
 		n.log.Info("stopping")
 	case err = <-ended:
 		ended <- nil
@@ -212,6 +228,18 @@ func (n *node) run(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// drained is closed when ctx has ended and the server has drained since.
+func (n *node) drained(ctx context.Context) <-chan struct{} {
+	over := make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		if n.drain > 0 {
+			n.log.Info("draining", "for", n.drain.String())
+		}
+		time.AfterFunc(n.drain, func() { close(over) })
+	})
+	return over
 }
 
 // reachable is the address at which this machine reaches a listener: one that listens everywhere is on loopback too.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -284,6 +285,39 @@ func TestASecondSignalEndsAServerAtOnce(t *testing.T) {
 	}
 	if took := time.Since(begun); took > stopWithin-time.Second {
 		t.Errorf("it took %v", took)
+	}
+}
+
+// A load balancer must learn that a server stops while it still answers, or it sends requests to one that is gone.
+func TestAServerDrainsBeforeItStops(t *testing.T) {
+	p := launch(t, production, "serve", "--memory", "--addr", "127.0.0.1:0", "--app", serveShop(t), "--drain", "2s")
+	p.wait("app ready")
+	if _, err := p.client.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	p.signal(syscall.SIGTERM)
+	p.wait(`"msg":"draining"`)
+	response, err := http.Get(p.url + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("/readyz: %s", response.Status)
+	}
+	started, err := p.client.StartRun(t.Context(), client.StartRun{Workflow: "echo"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if run, err := p.client.Run(t.Context(), started.ID, 30*time.Second); err != nil || run.Status != "completed" {
+		t.Errorf("%+v, %v", run, err)
+	}
+	if code := p.exit(); code != 0 {
+		t.Errorf("exit code %d:\n%s", code, p.said())
+	}
+	if took := time.Since(begun); took < 2*time.Second {
+		t.Errorf("it was gone after %v", took)
 	}
 }
 

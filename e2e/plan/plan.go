@@ -35,12 +35,11 @@ type Step struct {
 	// Child starts a run of Planned with one step, Emit emits Event with a plan of one step.
 	Child bool `json:"child,omitempty"`
 	Emit  bool `json:"emit,omitempty"`
-
-	// A step that waits has no body: SleepMs is how long it sleeps, Event is the event that it waits for, and Invoke is what a child run of
-	// Planned does, for whose end it waits.
-	SleepMs int    `json:"sleepMs,omitempty"`
-	Event   string `json:"event,omitempty"`
-	Invoke  []Step `json:"invoke,omitempty"`
+	// SleepsMs makes the step a sleep, and WaitsFor one that waits for an event of that name: they have no body and leave no mark.
+	SleepsMs int    `json:"sleepsMs,omitempty"`
+	WaitsFor string `json:"waitsFor,omitempty"`
+	// Invokes makes it a child run of Planned with these steps, for whose end it waits: it has no body either.
+	Invokes []Step `json:"invokes,omitempty"`
 }
 
 // Kinds of marks.

@@ -314,11 +314,20 @@ func (c *Client) Workflows(ctx context.Context, app string) (apitype.List[apityp
 	return out, err
 }
 
+// Readiness is what a server that takes requests says of itself.
+type Readiness struct {
+	Status  string    `json:"status"`
+	Version string    `json:"version"`
+	At      time.Time `json:"-"` // its clock, to the second; zero if what stands between has left it out
+}
+
 // Ready tells whether the server takes requests, and which version it is.
-func (c *Client) Ready(ctx context.Context) (version string, err error) {
-	var out struct {
-		Version string `json:"version"`
+func (c *Client) Ready(ctx context.Context) (Readiness, error) {
+	var out Readiness
+	var header http.Header
+	err := c.ask(ctx, request{method: http.MethodGet, path: "/readyz", header: &header}, &out)
+	if at, noDate := http.ParseTime(header.Get("Date")); noDate == nil {
+		out.At = at
 	}
-	err = c.ask(ctx, request{method: http.MethodGet, path: "/readyz"}, &out)
-	return out.Version, err
+	return out, err
 }

@@ -74,6 +74,7 @@ type request struct {
 	body   any           // nil for none
 	key    string        // the Idempotency-Key; empty for none
 	wait   time.Duration // that the server is asked to take
+	header *http.Header  // nil, or where the answer's headers go
 }
 
 // ask sends a request, again while nothing answers or the server is busy, and decodes the answer.
@@ -139,6 +140,9 @@ func (c *Client) once(ctx context.Context, r request, body []byte, into any) err
 		return fmt.Errorf("%w at %s (%w): start one with nelkap dev, or say where it is with --url or NELKAP_URL", ErrUnreachable, c.base, cause(err))
 	}
 	defer response.Body.Close()
+	if r.header != nil {
+		*r.header = response.Header
+	}
 	text, err := io.ReadAll(io.LimitReader(response.Body, answerBytes+1))
 	switch {
 	case ctx.Err() != nil:

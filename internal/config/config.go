@@ -23,6 +23,8 @@ const (
 	Dev    Use = "dev"
 	Serve  Use = "serve"
 	Client Use = "client" // every command that asks a server
+	Health Use = "healthcheck"
+	Doctor Use = "doctor" // beside what it has as a client
 	SDK    Use = "sdk"    // read by apps, not here
 )
 
@@ -38,6 +40,8 @@ const (
 	graceMax       = time.Hour
 	ConcurrencyStd = 100
 	concurrencyMax = 10_000
+	drainMax       = 5 * time.Minute
+	HealthWithin   = 3 * time.Second
 
 	EventsForStd     = 30 * 24 * time.Hour
 	DeliveriesForStd = 30 * 24 * time.Hour
@@ -50,6 +54,7 @@ const (
 // The variables, and the most used of the flags, by name.
 const (
 	VariableURL             = "NELKAP_URL"
+	VariableStore           = "NELKAP_STORE"
 	VariableAPIKey          = "NELKAP_API_KEY"
 	VariableSigningKey      = "NELKAP_SIGNING_KEY"
 	VariableSigningKeyOlder = "NELKAP_SIGNING_KEY_PREVIOUS"
@@ -70,7 +75,7 @@ type Setting struct {
 var Table = []Setting{
 	{Flag: "addr", Default: AddrStd, Unit: "host:port", Uses: []Use{Dev, Serve}, Meaning: "where the server listens; dev listens on loopback alone"},
 	{Flag: "data", Default: DevDataStd, Unit: "directory", Uses: []Use{Dev, Serve}, Meaning: "where the data is kept; one server at a time uses a directory; the default is that of dev alone"},
-	{Flag: "store", Unit: "directory or postgres://…", Uses: []Use{Serve}, Meaning: "where the data is kept; a Postgres database may be used by many servers; wins over --data"},
+	{Flag: "store", Variable: VariableStore, Unit: "directory or postgres://…", Uses: []Use{Serve}, Meaning: "where the data is kept; a Postgres database may be used by many servers; wins over --data; an address with a password belongs into the variable, since others on the machine can read flags"},
 	{Flag: "memory", Default: "false", Uses: []Use{Dev, Serve}, Meaning: "keep the data in memory, and lose it on exit"},
 	{Flag: "app", Unit: "URL, repeatable", Uses: []Use{Dev, Serve}, Meaning: "an app, where it answers, such as http://127.0.0.1:3000/api/nelkap; it may be at a private address; dev scans no ports then"},
 	{Flag: "lease", Default: "5m", Unit: "duration, at least 5s", Uses: []Use{Dev, Serve}, Meaning: "how long a call that says nothing keeps its run, before the run is picked up; a workflow may set its own"},
@@ -78,10 +83,15 @@ var Table = []Setting{
 	{Flag: "grace", Default: "30s", Unit: "duration, at most 1h", Uses: []Use{Dev, Serve}, Meaning: "how long steps that are running may still be saved once their run is cancelled or has timed out; then they count as abandoned"},
 	{Flag: "concurrency", Default: "100", Unit: "calls, 1 to 10000", Uses: []Use{Dev, Serve}, Meaning: "how many calls an app gets at once, unless it was registered with another number"},
 	{Flag: "hook", Unit: "NAME=PROVIDER and options, repeatable", Uses: []Use{Dev, Serve}, Meaning: "the webhook /hooks/NAME has its signatures checked; providers: stripe, github, slack, shopify, standard, svix, hmac; options after commas: dedupe, and of hmac header=, encoding=hex or base64, prefix=, id="},
+	{Flag: "drain", Default: "0s", Unit: "duration, at most 5m", Uses: []Use{Serve}, Meaning: "how long a server that is told to stop still takes requests, while /readyz says 503: so that a load balancer turns to others first"},
 	{Flag: "events-for", Default: "720h", Unit: "duration, at least 1h", Uses: []Use{Dev, Serve}, Meaning: "how long events are kept: as far back a wait finds one that came before it"},
 	{Flag: "deliveries-for", Default: "720h", Unit: "duration, at least 1h", Uses: []Use{Dev, Serve}, Meaning: "how long deliveries to --hook webhooks are kept"},
 	{Flag: "deliveries-max", Default: "10000", Unit: "deliveries, 1 to 1000000", Uses: []Use{Dev, Serve}, Meaning: "how many of them are kept; rejected ones are counted apart: 1,000 of 64 MiB in all"},
 	{Flag: "url", Variable: VariableURL, Default: "http://" + AddrStd, Unit: "URL", Uses: []Use{Client}, Meaning: "where the server is"},
+	{Flag: "url", Default: "http://" + AddrStd, Unit: "URL", Uses: []Use{Health}, Meaning: "the server that is asked, on this machine; NELKAP_URL does not count, since it may lead to other servers too"},
+	{Flag: "timeout", Default: "3s", Unit: "duration", Uses: []Use{Health}, Meaning: "how long the server may take to answer"},
+	{Flag: "store", Variable: VariableStore, Unit: "directory or postgres://…", Uses: []Use{Doctor}, Meaning: "look at this store too, as a server is given it"},
+	{Flag: "data", Unit: "directory", Uses: []Use{Doctor}, Meaning: "the same, for a directory; --store wins"},
 	{Variable: VariableURL, Default: "http://, then --addr", Unit: "URL", Uses: []Use{Dev, Serve}, Meaning: "the server's public address, which apps save at; dev takes only one of this machine"},
 	{Variable: VariableAPIKey, Unit: "text of 32 characters or more", Uses: []Use{Serve, Client, SDK}, Meaning: "the API key: serve accepts it, and commands and apps send it"},
 	{Variable: VariableSigningKey, Unit: "whsec_ and base64, or text of 32 bytes or more", Uses: []Use{Dev, Serve, SDK}, Meaning: "signs the server's calls to apps; serve needs it, dev signs only where it is set"},
@@ -117,6 +127,57 @@ func BindClient(flags *pflag.FlagSet, url *string) {
 	flags.StringVar(url, "url", "", help("url", Client)+` (default "`+find("url", Client).Default+`")`)
 }
 
+// Checking is what healthcheck asks, and for how long.
+type Checking struct {
+	URL     string
+	Timeout time.Duration
+}
+
+// Bind adds the flags of healthcheck.
+func (c *Checking) Bind(flags *pflag.FlagSet) {
+	flags.StringVar(&c.URL, "url", "http://"+AddrStd, help("url", Health))
+	flags.DurationVar(&c.Timeout, "timeout", HealthWithin, help("timeout", Health))
+}
+
+// Examined is the store that doctor looks at. Both are empty where it looks at none.
+type Examined struct {
+	Data     string // the directory of the embedded store
+	Database string // the URL of a Postgres database; it can hold a password
+
+	store string
+}
+
+// Bind adds doctor's flags.
+func (e *Examined) Bind(flags *pflag.FlagSet) {
+	flags.StringVar(&e.store, "store", "", help("store", Doctor))
+	flags.StringVar(&e.Data, "data", "", help("data", Doctor))
+}
+
+// Finish reads the variables: the flag wins. With --data alone the variable does not count.
+func (e *Examined) Finish(environ []string) error {
+	if e.store == "" && e.Data == "" {
+		e.store = lookup(environ)(VariableStore)
+	}
+	directory, database, err := storeOf(e.store)
+	if e.store != "" {
+		e.Data, e.Database = directory, database
+	}
+	return err
+}
+
+// storeOf tells what a store's text names: a directory or a database.
+func storeOf(text string) (directory, database string, err error) {
+	scheme, _, ok := strings.Cut(text, "://")
+	switch {
+	case !ok:
+		return text, "", nil
+	case scheme != "postgres" && scheme != "postgresql":
+		return "", "", fmt.Errorf("--store takes a directory, such as ./data, or a postgres:// address, not a %s:// one", scheme)
+	default:
+		return "", text, nil
+	}
+}
+
 // Markdown is the settings page, docs/internals/configuration.md.
 //
 //go:generate go run ./page ../../docs/internals/configuration.md
@@ -137,7 +198,7 @@ func Markdown() string {
 		}
 		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s | %s |\n", flag, code(s.Variable), strings.Join(uses, ", "), code(s.Default), s.Unit, s.Meaning)
 	}
-	out.WriteString("\n`dev` and `serve` are the server's commands, `client` is every command that asks a server, `sdk` is read by apps.\n")
+	out.WriteString("\n`dev` and `serve` are the server's commands, `client` is every command that asks a server, `sdk` is read by apps.\n`healthcheck` and `doctor` are commands; `doctor` has what `client` has, too.\n")
 	return out.String()
 }
 

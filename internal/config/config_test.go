@@ -52,6 +52,8 @@ func TestEveryFlagHasARowAndEveryRowAFlag(t *testing.T) {
 		config.Dev:    func(f *pflag.FlagSet) { new(config.Server).Bind(f, config.Dev) },
 		config.Serve:  func(f *pflag.FlagSet) { new(config.Server).Bind(f, config.Serve) },
 		config.Client: func(f *pflag.FlagSet) { config.BindClient(f, new(string)) },
+		config.Health: func(f *pflag.FlagSet) { new(config.Checking).Bind(f) },
+		config.Doctor: func(f *pflag.FlagSet) { new(config.Examined).Bind(f) },
 	} {
 		flags := pflag.NewFlagSet("nelkap", pflag.ContinueOnError)
 		bind(flags)
@@ -148,6 +150,49 @@ func TestADatabaseTakesThePlaceOfADirectory(t *testing.T) {
 	}
 }
 
+// An address with a password need not stand among the flags, which others can read.
+func TestTheStoreMayStandInAVariable(t *testing.T) {
+	const database = "postgres://nelkap:canary@db/nelkap"
+	variable := append(slices.Clone(keys), "NELKAP_STORE="+database)
+	for line, want := range map[string]config.Server{
+		"": {Database: database}, "--data d": {Database: database}, "--store d": {Data: "d"}, "--store postgres://b/c": {Database: "postgres://b/c"},
+	} {
+		if s, err := finish(config.Serve, line, variable...); err != nil || s.Database != want.Database || s.Data != want.Data || len(s.Warnings) != 0 {
+			t.Errorf("%q: %q, %q, %v, %v", line, s.Database, s.Data, s.Warnings, err)
+		}
+	}
+	if _, err := finish(config.Serve, "--memory", variable...); err == nil || !strings.Contains(err.Error(), "NELKAP_STORE") || strings.Contains(err.Error(), "canary") {
+		t.Errorf("%v", err)
+	}
+	if s, err := finish(config.Dev, "", variable...); err != nil || s.Database != "" || s.Data != config.DevDataStd {
+		t.Errorf("dev: %+v, %v", s, err)
+	}
+	if s, err := finish(config.Serve, "--drain 20s --store d", keys...); err != nil || s.Drain != 20*time.Second {
+		t.Errorf("%v, %v", s.Drain, err)
+	}
+}
+
+func TestDoctorLooksAtTheStoreOfAServer(t *testing.T) {
+	const database = "postgres://nelkap:canary@db/nelkap"
+	for line, want := range map[string]config.Examined{
+		"": {Database: database}, "--data d": {Data: "d"}, "--store d": {Data: "d"}, "--store postgres://b/c --data d": {Database: "postgres://b/c"},
+	} {
+		e := config.Examined{}
+		flags := pflag.NewFlagSet("doctor", pflag.ContinueOnError)
+		e.Bind(flags)
+		if err := flags.Parse(strings.Fields(line)); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Finish([]string{"NELKAP_STORE=" + database}); err != nil || e.Data != want.Data || e.Database != want.Database {
+			t.Errorf("%q: %q, %q, %v", line, e.Data, e.Database, err)
+		}
+	}
+	e := config.Examined{}
+	if err := e.Finish([]string{"NELKAP_STORE=mysql://nelkap:canary@db"}); err == nil || strings.Contains(err.Error(), "canary") {
+		t.Errorf("%v", err)
+	}
+}
+
 // Each refusal says what to do, and none shows a key.
 // Rule C7.
 func TestWhatCannotBeIsRefused(t *testing.T) {
@@ -164,6 +209,8 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 		"dev by another name":       {config.Dev, "--addr localhost.example.com:6355", nil, "127.0.0.1:PORT"},
 		"no port":                   {config.Dev, "--addr 127.0.0.1", nil, "127.0.0.1:6355"},
 		"a short lease":             {config.Dev, "--lease 4999ms", nil, "5s"},
+		"a negative drain":          {config.Serve, "--store d --drain -1s", keys, "0 to 5m"},
+		"an endless drain":          {config.Serve, "--store d --drain 6m", keys, "0 to 5m"},
 		"no call at once":           {config.Dev, "--concurrency 0", nil, "1 to 10000"},
 		"an app without a scheme":   {config.Dev, "--app localhost:3000", nil, "http://127.0.0.1:3000/api/nelkap"},
 		"no signing key":            {config.Serve, "--store d", keys[1:], "openssl rand -hex 32"},

@@ -27,6 +27,7 @@ type Server struct {
 	Stall       time.Duration
 	Grace       time.Duration
 	Concurrency int
+	Drain       time.Duration
 
 	EventsFor     time.Duration
 	DeliveriesFor time.Duration
@@ -54,6 +55,7 @@ func (s *Server) Bind(flags *pflag.FlagSet, use Use) {
 	flags.StringVar(&s.Data, "data", data, help("data", use))
 	if use == Serve {
 		flags.StringVar(&s.store, "store", "", help("store", use))
+		flags.DurationVar(&s.Drain, "drain", 0, help("drain", use))
 	}
 	flags.BoolVar(&s.Memory, "memory", false, help("memory", use))
 	flags.StringArrayVar(&s.Apps, "app", nil, help("app", use))
@@ -92,18 +94,20 @@ func (s *Server) finishAddr(func(string) string) error {
 	return nil
 }
 
-func (s *Server) finishData(func(string) string) error {
-	if scheme, _, ok := strings.Cut(s.store, "://"); ok {
-		if scheme != "postgres" && scheme != "postgresql" {
-			return fmt.Errorf("--store takes a directory, such as ./data, or a postgres:// address, not a %s:// one", scheme)
-		}
-		s.Database, s.Data = s.store, ""
-	} else if s.store != "" {
-		s.Data = s.store
+func (s *Server) finishData(env func(string) string) error {
+	if s.store == "" && !s.Dev {
+		s.store = env(VariableStore)
+	}
+	directory, database, err := storeOf(s.store)
+	if err != nil {
+		return err
+	}
+	if s.store != "" {
+		s.Data, s.Database = directory, database
 	}
 	if s.Memory {
 		if s.store != "" {
-			return errors.New("--memory and --store contradict each other: give one of them")
+			return errors.New("--memory contradicts --store or NELKAP_STORE: give one of them")
 		}
 		s.Data = ""
 		if !s.Dev {
@@ -140,6 +144,9 @@ func (s *Server) finishLimits(func(string) string) error {
 	}
 	if s.Grace <= 0 || s.Grace > graceMax {
 		return fmt.Errorf("--grace %v is not possible: it is more than 0 and at most %v", s.Grace, graceMax)
+	}
+	if s.Drain < 0 || s.Drain > drainMax {
+		return fmt.Errorf("--drain %v is not possible: it is 0 to %v", s.Drain, drainMax)
 	}
 	if s.Stall < stallMin {
 		return fmt.Errorf("--stall %v is too short: the least is %v", s.Stall, stallMin)

@@ -13,12 +13,16 @@ import (
 
 // The committer's bounds.
 const (
-	batchMax   = 512 // changes in one transaction: beyond it a batch's first waits longer than a sync takes
-	company    = 16  // changes in the batch before, from which on a leader waits for more
-	gather     = 200 * time.Microsecond
-	waitingMax = 20_000 // changes that wait; above, new runs and events are refused, saves never (N3)
-	retryPause = 250 * time.Millisecond
-	commitMax  = 30 * time.Second // after so long without the store, a change is given back: nothing was acknowledged
+	batchMax = 512 // changes in one transaction: beyond it a batch's first waits longer than a sync takes
+	company  = 16  // changes in the batch before, from which on a leader waits for more
+	gather   = 200 * time.Microsecond
+	// companyShared and gatherShared are the same where other nodes commit to the same store: what a commit costs beside its changes is paid
+	// by one machine for all of them. A leader gathers for half the time that the last commit took, at most gatherShared.
+	companyShared = 4
+	gatherShared  = 5 * time.Millisecond
+	waitingMax    = 20_000 // changes that wait; above, new runs and events are refused, saves never (N3)
+	retryPause    = 250 * time.Millisecond
+	commitMax     = 30 * time.Second // after so long without the store, a change is given back: nothing was acknowledged
 )
 
 // committer is group commit: everything that waits goes into one transaction with one sync. Whoever commits waits for its own
@@ -30,13 +34,15 @@ const (
 // It has no goroutine of its own. Who brings a change while nobody commits leads: it commits what waits, its own change among
 // it, and so an idle server's answer costs no change of goroutines. What came meanwhile is led by another.
 type committer struct {
-	store store.Store
-	log   *slog.Logger
+	store  store.Store
+	log    *slog.Logger
+	shared bool // other nodes commit to the same store
 
 	mu      sync.Mutex
 	waiting []*pending
 	leading bool
-	last    int // changes in the batch before
+	last    int           // changes in the batch before
+	took    time.Duration // how long its commit took; the leader's
 	closed  bool
 	idle    chan struct{} // closed when the last leader is done, after closed
 
@@ -52,8 +58,8 @@ type pending struct {
 	done   chan struct{}
 }
 
-func newCommitter(s store.Store, log *slog.Logger) *committer {
-	return &committer{store: s, log: log, idle: make(chan struct{})}
+func newCommitter(s store.Store, log *slog.Logger, shared bool) *committer {
+	return &committer{store: s, log: log, shared: shared, idle: make(chan struct{})}
 }
 
 // full tells whether new work should be refused.
@@ -98,9 +104,11 @@ func (c *committer) submit(line ...*pending) (lead bool) {
 // lead commits what waits, once. What came meanwhile is led by a goroutine of its own: nobody works for others when its own is done.
 func (c *committer) lead() {
 	if c.crowded() {
-		pause(context.Background(), gather)
+		pause(context.Background(), c.patience())
 	}
+	began := time.Now()
 	c.commitBatch(c.take())
+	c.took = time.Since(began)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.waiting) > 0 {
@@ -137,7 +145,19 @@ func (p *pending) wait() (store.Result, error) {
 func (c *committer) crowded() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.last >= company && len(c.waiting) < batchMax && !c.closed
+	enough := company
+	if c.shared {
+		enough = companyShared
+	}
+	return c.last >= enough && len(c.waiting) < batchMax && !c.closed
+}
+
+// patience is how long a leader gathers.
+func (c *committer) patience() time.Duration {
+	if !c.shared {
+		return gather
+	}
+	return max(gather, min(c.took/2, gatherShared))
 }
 
 func (c *committer) take() []*pending {

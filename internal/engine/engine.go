@@ -8,7 +8,8 @@
 // The parts, a file each: commit (group commit), start and emit (runs, events, replays), dispatch (which run is called next), play
 // (one call), contact (who is alive), still (when this process stood still), save, item, register, claim and end (what apps say), made (steps that the server makes), news and match (what waits come to), timer, due (schedules and
 // events for later), sweep, registry
-// and apps (what apps are, and whether they can be used), wait (who waits for a run), log (the lines that follow a run).
+// and apps (what apps are, and whether they can be used), wait (who waits for a run), log (the lines that follow a run), peers and others (nodes that
+// share the store).
 package engine
 
 import (
@@ -62,7 +63,9 @@ type Options struct {
 	// DeliveriesFor is how long deliveries to configured hooks are kept; 30 days. DeliveriesMax is how many of them, at most; 10,000.
 	DeliveriesFor time.Duration
 	DeliveriesMax int
-	Logger        *slog.Logger
+	// Held: the store was restored, and nothing goes on by itself (N5).
+	Held   bool
+	Logger *slog.Logger
 	// Clock is the clock on the wall, for what is stored and compared with what is stored; time.Now. Simulations let it step.
 	Clock func() time.Time
 	// Jitter draws from [0, 1). Tests switch it off.
@@ -155,7 +158,7 @@ func New(s store.Store, caller Caller, options Options) *Engine {
 		hints: make(chan *queue, hintsMax),
 	}
 	e.peers = newPeers(options.Node)
-	e.committer = newCommitter(s, e.log)
+	e.committer = newCommitter(s, e.log, !e.peers.alone())
 	e.timers = newTimers(e.net(timerNet))
 	e.matching, e.dueHint, e.peerHint = newHint(), newHint(), newHint()
 	e.looks = make(chan chan<- error)
@@ -173,6 +176,9 @@ func (e *Engine) Run(ctx context.Context, ready func()) error {
 	defer cancel()
 	e.ctx, e.started = inner, e.now()
 	e.pulse = time.Now()
+	if e.options.Held {
+		return e.runHeld(ctx, ready)
+	}
 	if err := e.recover(inner); err != nil {
 		return err
 	}

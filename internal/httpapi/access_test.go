@@ -14,7 +14,7 @@ import (
 
 // withoutKey are the routes that nobody needs a key for, and why. Everything else is closed.
 var withoutKey = map[string]string{
-	"GET /healthz": "load balancers", "GET /readyz": "load balancers", "POST /hooks/x": "senders of webhooks have none",
+	"GET /livez": "load balancers", "GET /healthz": "load balancers", "GET /health": "load balancers", "GET /readyz": "load balancers", "POST /hooks/x": "senders of webhooks have none",
 	"POST /v1/saves": "bears its calls' tokens", "POST /v1/heartbeats": "bears its calls' tokens", "POST /v1/ends": "bears its calls' tokens",
 	"GET /v1/calls/x/steps": "bears its call's token",
 }
@@ -29,7 +29,7 @@ func paths(t *testing.T, s *server) []string {
 		t.Fatalf("no paths: %v", err)
 	}
 	list := []string{
-		"/", "/healthz", "/readyz", "/hooks/x", "/hooks/", "/v1/saves", "/v1/heartbeats", "/v1/ends", "/v1/calls/x/steps", "/v1/calls/x",
+		"/", "/livez", "/healthz", "/health", "/readyz", "/livez/", "/health/x", "/hooks/x", "/hooks/", "/v1/saves", "/v1/heartbeats", "/v1/ends", "/v1/calls/x/steps", "/v1/calls/x",
 		"/openapi.json", "/openapi.yaml", "/openapi-3.0.json", "/docs", "/schemas/Run.json", "/metrics", "/v1", "/v1/", "/v1/nothing", "/debug/pprof/",
 		"//v1/runs", "/hooks/../v1/runs", "/healthz/../v1/runs", "/v1/saves/../runs", "/hooks/x/y", "/HEALTHZ", "/healthz/",
 	}
@@ -120,7 +120,7 @@ func TestAnotherMethodIsRefusedWithThoseThatThereAre(t *testing.T) {
 
 func TestHealthNeedsNoKey(t *testing.T) {
 	s := start(t)
-	for path, want := range map[string]string{"/healthz": `{"status":"ok"}`, "/readyz": `{"status":"ready","version":"test"}`} {
+	for path, want := range map[string]string{"/livez": `{"status":"ok"}`, "/healthz": `{"status":"ok"}`, "/health": `{"status":"ok"}`, "/readyz": `{"status":"ready","version":"test"}`} {
 		if a := s.do(raw{method: http.MethodGet, path: path, header: map[string]string{"Authorization": ""}}); a.status != http.StatusOK || a.body != want {
 			t.Errorf("%s: %d %s", path, a.status, a.body)
 		}

@@ -35,9 +35,13 @@ type Options struct {
 	// Hooks are the configured webhooks. Any other name takes whatever comes.
 	Hooks webhook.Hooks
 	// Dev: the server is for one person's machine: it answers only to loopback names, and takes apps at private addresses.
-	Dev     bool
+	Dev bool
+	// Held: the store was restored, and only reads and cancels are answered (N5).
+	Held    bool
 	Version string
 	Logger  *slog.Logger
+	// Stopping is closed when the server has been told to stop: it still answers, and says that it is not ready. Nil: it never is.
+	Stopping <-chan struct{}
 	// Schemas are shared with handlers that were made before; nil: they are its own.
 	Schemas *Schemas
 }
@@ -56,7 +60,8 @@ const (
 
 type api struct {
 	Options
-	mux *http.ServeMux
+	mux  *http.ServeMux
+	look look
 }
 
 // New makes the handler of everything that the server answers.
@@ -64,13 +69,15 @@ func New(o Options) http.Handler {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	a := &api{Options: o, mux: http.NewServeMux()}
+	a := &api{Options: o, mux: http.NewServeMux(), look: look{turn: make(chan struct{}, 1)}}
 	a.public()
 	a.protocol()
 	a.mux.HandleFunc("POST /hooks/{name}", a.hook)
 	a.mux.HandleFunc("POST /callbacks/{token}", a.endCallback)
 	a.mux.HandleFunc("GET /callbacks/{token}", a.confirmCallback)
-	a.mux.HandleFunc("GET /healthz", a.healthz)
+	for _, path := range []string{"GET /livez", "GET /healthz", "GET /health"} {
+		a.mux.HandleFunc(path, alive)
+	}
 	a.mux.HandleFunc("GET /readyz", a.readyz)
 	return a.middleware(a.mux)
 }
@@ -114,7 +121,13 @@ func (a *api) public() huma.API {
 
 // open are the routes that need no key: health, webhooks (whose senders have none), callbacks, whose address is the secret, and the
 // protocol's messages, which bear their calls' tokens.
-var open = []string{"GET /healthz", "GET /readyz", "POST /hooks/{name}", "POST /callbacks/{token}", "GET /callbacks/{token}", "POST /v1/saves", "POST /v1/heartbeats", "POST /v1/ends", "GET /v1/calls/{id}/steps"}
+var open = []string{
+	"GET /livez", "GET /healthz", "GET /health", "GET /readyz", "POST /hooks/{name}", "POST /callbacks/{token}", "GET /callbacks/{token}",
+	"POST /v1/saves", "POST /v1/heartbeats", "POST /v1/ends", "GET /v1/calls/{id}/steps",
+}
+
+// cancelPattern is the one route besides reads that a held store answers.
+const cancelPattern = "POST /v1/runs/{id}/cancel"
 
 type requestIDKey struct{}
 
@@ -142,6 +155,8 @@ func (a *api) middleware(next http.Handler) http.Handler {
 			a.fail(w, r, problem(http.StatusUnauthorized, "unauthorized", "this needs an API key: send Authorization: Bearer KEY, or set NELKAP_API_KEY for the CLI and the SDKs"))
 		case pattern == "":
 			a.nothingThere(w, r)
+		case a.Held && r.Method != http.MethodGet && r.Method != http.MethodHead && pattern != cancelPattern:
+			a.fail(w, r, problem(http.StatusServiceUnavailable, "held", "this server's store was restored from a backup, and its runs are held: only reads and cancels are answered. Stop the server, run nelkap restore --go-on, and start it again"))
 		default:
 			next.ServeHTTP(w, r)
 		}
@@ -203,26 +218,4 @@ func loopbackHost(host string) bool {
 	}
 	ip := net.ParseIP(name)
 	return strings.EqualFold(name, "localhost") || (ip != nil && ip.IsLoopback())
-}
-
-// state is what health answers.
-type state struct {
-	Status  string `json:"status"`
-	Version string `json:"version,omitzero"`
-}
-
-func (a *api) healthz(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, state{Status: "ok"})
-}
-
-// readyz asks the store: what can't read can't serve.
-func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
-	defer cancel()
-	if _, err := a.Reader.NextTimer(ctx); err != nil {
-		a.Logger.Error("not ready: the store can't be read", "error", err)
-		a.fail(w, r, problem(http.StatusServiceUnavailable, "not_ready", "the store can't be read now"))
-		return
-	}
-	writeJSON(w, state{Status: "ready", Version: a.Version})
 }

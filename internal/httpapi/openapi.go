@@ -71,6 +71,12 @@ func plain(h huma.API) []*huma.Operation {
 	}
 	problems := &huma.Response{Description: "Error", Content: map[string]*huma.MediaType{"application/problem+json": {Schema: &huma.Schema{Ref: "#/components/schemas/Problem"}}}}
 	state := &huma.Schema{Type: huma.TypeObject, Properties: map[string]*huma.Schema{"status": {Type: huma.TypeString}, "version": {Type: huma.TypeString}}, Required: []string{"status"}}
+	health := func(id, path string) *huma.Operation {
+		return &huma.Operation{
+			OperationID: id, Method: http.MethodGet, Path: path, Summary: "Whether the server runs, whatever its store does", Security: nobody,
+			Responses: map[string]*huma.Response{"200": {Description: "It runs", Content: content(state)}},
+		}
+	}
 	emitted := h.OpenAPI().Components.Schemas.Schema(typeOf[apitype.EmittedEvent](), true, "EmittedEvent")
 	return []*huma.Operation{
 		{
@@ -80,13 +86,11 @@ func plain(h huma.API) []*huma.Operation {
 			RequestBody: &huma.RequestBody{Description: "anything, at most 512 KiB; it is kept as it came", Content: map[string]*huma.MediaType{"*/*": {}}},
 			Responses:   map[string]*huma.Response{"200": {Description: "The event, stored", Content: content(emitted)}, "default": problems},
 		},
-		{
-			OperationID: "health", Method: http.MethodGet, Path: "/healthz", Summary: "Whether the server runs", Security: nobody,
-			Responses: map[string]*huma.Response{"200": {Description: "It runs", Content: content(state)}},
-		},
+		health("liveness", "/livez"), health("health", "/healthz"), health("healthOnHosts", "/health"),
 		{
 			OperationID: "readiness", Method: http.MethodGet, Path: "/readyz", Summary: "Whether the server takes requests, and which version it is", Security: nobody,
-			Responses: map[string]*huma.Response{"200": {Description: "It does", Content: content(state)}, "default": problems},
+			Description: "503 while the store can't be read, and from when the server is told to stop: send requests elsewhere then.",
+			Responses:   map[string]*huma.Response{"200": {Description: "It does", Content: content(state)}, "default": problems},
 		},
 	}
 }

@@ -95,7 +95,7 @@ func TestTheDescriptionIsWhole(t *testing.T) {
 	}
 	for _, route := range []string{
 		"post /v1/runs", "get /v1/runs", "get /v1/runs/{id}", "get /v1/runs/{id}/steps", "post /v1/runs/{id}/replay", "post /v1/runs/{id}/cancel",
-		"post /v1/events", "get /v1/events", "get /v1/workflows", "get /v1/apps", "put /v1/apps", "post /hooks/{name}", "get /healthz", "get /readyz",
+		"post /v1/events", "get /v1/events", "get /v1/workflows", "get /v1/apps", "put /v1/apps", "post /hooks/{name}", "get /livez", "get /healthz", "get /health", "get /readyz",
 	} {
 		method, path, _ := strings.Cut(route, " ")
 		o, ok := d.Paths[path][method]

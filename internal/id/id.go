@@ -19,6 +19,7 @@ const (
 	Call     = "call"
 	Schedule = "sched"
 	Delivery = "dlv"
+	Move     = "move"
 	Node     = "node"
 )
 

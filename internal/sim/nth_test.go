@@ -23,7 +23,8 @@ func scenario() *plan {
 		{name: "sends", retries: -1, takes: time.Millisecond, heeds: true, sends: 1, runs: child},
 	}}}
 	return &plan{
-		apps: 1, concurrency: 100, lease: 5 * time.Second, jitter: 0.5, workflows: []*workflowPlan{parent, child},
+		nodes: 1,
+		apps:  1, concurrency: 100, lease: 5 * time.Second, jitter: 0.5, workflows: []*workflowPlan{parent, child},
 		// A start that fails is tried again, as its client would.
 		clients: [][]operation{{
 			{after: time.Millisecond, kind: opStart, workflow: parent, key: "once"},
@@ -46,7 +47,8 @@ func waits() *plan {
 		{name: "last", retries: -1, takes: time.Millisecond, heeds: true},
 	}}}
 	return &plan{
-		apps: 1, concurrency: 100, lease: 5 * time.Second, jitter: 0.5, workflows: []*workflowPlan{parent, child},
+		nodes: 1,
+		apps:  1, concurrency: 100, lease: 5 * time.Second, jitter: 0.5, workflows: []*workflowPlan{parent, child},
 		// Starts and events that fail are tried again, as their client would.
 		clients: [][]operation{{
 			{after: time.Millisecond, kind: opStart, workflow: parent, key: "once"},
@@ -74,7 +76,8 @@ func closings() *plan {
 		onFailure: []*stepPlan{{name: "tell", retries: -1, takes: time.Millisecond, heeds: true, sends: 1, runs: child, fatal: true}},
 	}
 	return &plan{
-		apps: 1, concurrency: 100, lease: 5 * time.Second, jitter: 0.5, workflows: []*workflowPlan{parent, child},
+		nodes: 1,
+		apps:  1, concurrency: 100, lease: 5 * time.Second, jitter: 0.5, workflows: []*workflowPlan{parent, child},
 		clients: [][]operation{{
 			{after: time.Millisecond, kind: opStart, workflow: parent, key: "once"},
 			{after: time.Millisecond, kind: opStart, workflow: parent, key: "once"},

@@ -125,7 +125,7 @@ func keptSeeds(t *testing.T) (seeds []keptSeed) {
 		}
 		seed, err := strconv.ParseUint(words[0], 10, 64)
 		if err != nil || len(words) < 2 || !slices.Contains([]sim.Form{sim.FormPlain, sim.FormWaits, sim.FormWhole, sim.FormNodes}, sim.Form(words[1])) {
-			t.Fatalf("seeds.txt: %q is not a seed, its form (plain, waits or whole) and what it has found: %v", lines.Text(), err)
+			t.Fatalf("seeds.txt: %q is not a seed, its form (plain, waits, whole or nodes) and what it has found: %v", lines.Text(), err)
 		}
 		seeds = append(seeds, keptSeed{seed, sim.Form(words[1])})
 	}
@@ -171,6 +171,22 @@ func TestNoInvariantBreaksOnSQLite(t *testing.T) {
 		check(t, seed, play(t, seed, "sqlite", report))
 	}
 	t.Log("\n" + report.String())
+}
+
+// Several nodes are at work at once, over one store whose commits come between each other. Rules C1, C2, E1, N2, N4.
+func TestNoInvariantBreaksWithManyNodes(t *testing.T) {
+	short(t)
+	const seeds = 40
+	report := sim.NewReport()
+	for seed := uint64(1); seed <= seeds && !t.Failed(); seed++ {
+		check(t, seed, playAs(t, seed, "memory", report, sim.FormNodes))
+	}
+	t.Log("\n" + report.String())
+	for _, situation := range sim.NodeSituations {
+		if report.Reached[situation] == 0 {
+			t.Errorf("never seen: %s", situation)
+		}
+	}
 }
 
 // short skips a test of the short form where another form was asked for.

@@ -108,7 +108,7 @@ func (a *app) play(ctx context.Context, p plan.Plan) (plan.Output, error) {
 			s.Name = plan.Renamed + s.Name
 		}
 		out.Steps++
-		return a.step(ctx, run.ID, s)
+		return a.one(ctx, run.ID, s)
 	}
 	for _, s := range steps {
 		if err := one(s); err != nil {
@@ -127,22 +127,22 @@ func (a *app) play(ctx context.Context, p plan.Plan) (plan.Output, error) {
 	return out, nil
 }
 
-// step carries out one step.
-func (a *app) step(ctx context.Context, run string, s plan.Step) (err error) {
+// one does one step.
+func (a *app) one(ctx context.Context, run string, s plan.Step) (err error) {
 	switch {
-	case s.SleepMs > 0:
-		err = step.Sleep(ctx, s.Name, time.Duration(s.SleepMs)*time.Millisecond)
-	case s.Event != "":
-		_, _, err = step.WaitForEvent[json.RawMessage](ctx, s.Name, s.Event)
-	case len(s.Invoke) > 0:
-		_, err = step.Invoke(ctx, s.Name, a.planned, plan.Plan{Steps: s.Invoke, Parent: run})
+	case s.SleepsMs > 0:
+		err = step.Sleep(ctx, s.Name, time.Duration(s.SleepsMs)*time.Millisecond)
+	case s.WaitsFor != "":
+		_, _, err = step.WaitForEvent[any](ctx, s.Name, s.WaitsFor)
+	case len(s.Invokes) > 0:
+		_, err = step.Invoke(ctx, s.Name, a.planned, plan.Plan{Steps: s.Invokes, Parent: run})
 	default:
 		_, err = step.Run(ctx, s.Name, func(ctx context.Context) (plan.Result, error) { return a.body(ctx, run, s) })
 	}
 	return err
 }
 
-// body is the body of every step that has one.
+// body is every step's body.
 func (a *app) body(ctx context.Context, run string, s plan.Step) (plan.Result, error) {
 	mine := plan.Mark{Kind: plan.MarkBody, Run: run, Step: s.Name, Attempt: step.Attempt(ctx), ID: rand.Text()}
 	a.mark(mine)

@@ -30,15 +30,7 @@ async function wait(gate, signal, attempt) {
   return true;
 }
 
-/** Carries out one step. */
-async function carryOut(run, step) {
-  if (step.sleepMs) return await nelkap.step.sleep(step.name, step.sleepMs);
-  if (step.event) return await nelkap.step.waitForEvent(step.name, { event: step.event });
-  if (step.invoke) return await nelkap.step.invoke(step.name, planned, { steps: step.invoke, parent: run });
-  return await nelkap.step.run(step.name, (context) => body(run, step, context));
-}
-
-/** The body of every step that has one. */
+/** Every step's body. */
 async function body(run, step, { attempt, signal }) {
   const mine = { run, step: step.name, attempt, id: randomUUID() };
   mark({ kind: 'body', ...mine });
@@ -62,7 +54,10 @@ async function play(plan, { run, signal }) {
   for (let i = 1; i <= (plan.repeat ?? 0); i++) steps.push({ name: `step ${i}` });
   for (const step of steps) {
     if (env.E2E_VERSION === '3') step.name = `renamed ${step.name}`;
-    await carryOut(run.id, step);
+    if (step.sleepsMs) await nelkap.step.sleep(step.name, step.sleepsMs);
+    else if (step.waitsFor) await nelkap.step.waitForEvent(step.name, { event: step.waitsFor });
+    else if (step.invokes) await nelkap.step.invoke(step.name, planned, { steps: step.invokes, parent: run.id });
+    else await nelkap.step.run(step.name, (context) => body(run.id, step, context));
   }
   if (plan.gate) {
     mark({ kind: 'outside', run: run.id });

@@ -11,7 +11,7 @@ import (
 
 // The types of parameters, by the numbers that Postgres has for them.
 const (
-	oidBool, oidBytes, oidInt, oidText                     = 16, 17, 20, 25
+	oidBool, oidBytes, oidInt, oidInt4, oidText            = 16, 17, 20, 23, 25
 	oidBoolArray, oidBytesArray, oidTextArray, oidIntArray = 1000, 1001, 1009, 1016
 )
 
@@ -176,16 +176,15 @@ func (s *scanner) blob() []byte {
 
 // batch is statements that go to the server together: one round trip.
 //
-// Each is parsed, bound and executed as the unnamed statement, with its parameters' types beside it. Nothing of it outlives its
-// transaction, so that a pooler may give each transaction another of its connections: named statements, and descriptions that are kept,
-// are what such poolers break.
-type batch struct {
-	statements pgconn.Batch
-	takes      []take
-}
+// Each is parsed, bound and executed as the unnamed statement, with its parameters' types beside it, unless the connection keeps it
+// prepared. Nothing of it outlives its transaction, so that a pooler may give each transaction another of its connections: named
+// statements, and descriptions that are kept, are what such poolers break.
+type batch struct{ takes []take }
 
-// take is what is done with a statement's answer.
+// take is a statement, and what is done with its answer.
 type take struct {
+	sql  string
+	p    *params
 	row  func(*scanner) error
 	done func(pgconn.CommandTag)
 }
@@ -194,15 +193,27 @@ var binaryFormat = []int16{1}
 
 // add adds a statement; row, if not nil, is called for each of its rows.
 func (b *batch) add(sql string, p *params, row func(*scanner) error) {
-	b.append(sql, p, take{row: row})
+	b.append(take{sql: sql, p: p, row: row})
 }
 
-func (b *batch) append(sql string, p *params, t take) {
-	if p == nil {
-		p = &params{}
+func (b *batch) append(t take) {
+	if t.p == nil {
+		t.p = &params{}
 	}
-	b.statements.ExecParams(sql, p.values, p.oids, binaryFormat, binaryFormat)
 	b.takes = append(b.takes, t)
+}
+
+// statements are b's for a connection.
+func (b *batch) statements(conn *pgconn.PgConn) *pgconn.Batch {
+	out, names := &pgconn.Batch{}, preparedOn(conn)
+	for _, t := range b.takes {
+		if name, kept := names[t.sql]; kept {
+			out.ExecPrepared(name, t.p.values, binaryFormat, binaryFormat)
+		} else {
+			out.ExecParams(t.sql, t.p.values, t.p.oids, binaryFormat, binaryFormat)
+		}
+	}
+	return out
 }
 
 // run sends the statements and takes their answers.
@@ -210,7 +221,7 @@ func (b *batch) run(ctx context.Context, conn *pgconn.PgConn) (err error) {
 	if len(b.takes) == 0 {
 		return nil
 	}
-	results := conn.ExecBatch(ctx, &b.statements)
+	results := conn.ExecBatch(ctx, b.statements(conn))
 	for n := 0; results.NextResult(); n++ {
 		reader, t := results.ResultReader(), b.takes[n]
 		for reader.NextRow() {

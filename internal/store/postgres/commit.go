@@ -58,13 +58,21 @@ type transaction struct {
 	out *batch
 	// committing: the COMMIT has been sent, and no answer of it came.
 	committing bool
+	// incoming: another store is being moved to this database (N5).
+	incoming bool
+}
+
+func (t *transaction) learnBounds(r *scanner) error {
+	r.n = len(r.values) - 1
+	t.incoming = r.bool()
+	return nil
 }
 
 // play does the changes, in as many parts as they have to be done in; nearly always that is one.
 func (t *transaction) play(ctx context.Context) error {
 	t.out = &batch{}
 	t.out.add(sqlBegin, nil, nil)
-	t.out.add(sqlBounds, (&params{}).int(t.store.lockTime.Milliseconds()).int(t.store.lockTime.Milliseconds()), nil)
+	t.out.add(sqlBounds, (&params{}).int(t.store.lockTime.Milliseconds()).int(t.store.lockTime.Milliseconds()), t.learnBounds)
 	locks := &need{}
 	for _, change := range t.changes {
 		locks.change(change)
@@ -88,6 +96,9 @@ func (t *transaction) play(ctx context.Context) error {
 		n.gather(v)
 		if err := t.send(ctx); err != nil {
 			return err
+		}
+		if t.incoming {
+			return errIncoming
 		}
 		v.out = t.out
 		for i := first; i < after; i++ {
@@ -115,7 +126,7 @@ func (t *transaction) commit(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.store.transactionTime)
 	defer cancel()
 	tag := ""
-	t.out.append(sqlCommit, nil, take{done: func(c pgconn.CommandTag) { tag = c.String() }})
+	t.out.append(take{sql: sqlCommit, done: func(c pgconn.CommandTag) { tag = c.String() }})
 	err := t.out.run(ctx, t.conn)
 	if tag == sqlCommit {
 		// What fails after the commit's answer is the connection alone, and only the next user's concern.

@@ -67,7 +67,7 @@ func classify(err error, committing bool) outcome {
 	switch {
 	case errors.Is(err, store.ErrBadChange):
 		return outcomeBad
-	case errors.Is(err, errRow):
+	case errors.Is(err, errRow), errors.Is(err, store.ErrMoved):
 		return outcomeLater
 	}
 	var answer *pgconn.PgError

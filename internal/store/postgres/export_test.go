@@ -1,8 +1,23 @@
 package postgres
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // SetBounds changes how long one try of a batch may take, and how long it may hold a lock or wait for one.
 func (s *Store) SetBounds(transaction, lock time.Duration) {
 	s.transactionTime, s.lockTime = transaction, lock
+}
+
+// Kept is how many statements a connection of s keeps prepared, by what the server says.
+func Kept(ctx context.Context, s *Store) (n int64, err error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Release()
+	b := &batch{}
+	b.add("SELECT count(*) FROM pg_prepared_statements", nil, func(r *scanner) error { n = r.int(); return nil })
+	return n, b.run(ctx, conn.Conn().PgConn())
 }

@@ -367,3 +367,33 @@ func TestServersThatStartAtOnceMigrateOnce(t *testing.T) {
 		}
 	}
 }
+
+// A server that loses its connection in the middle of a migration, or dies there, leaves a schema that the next one takes further.
+func TestAMigrationThatIsCutOffIsTakenUpAgain(t *testing.T) {
+	server := pgtest.Shared(t)
+	for _, c := range []struct {
+		outcome string
+		cut     pgtest.Cut
+	}{
+		{"before its transaction", pgtest.CutBeforeBegin},
+		{"inside it", pgtest.CutAfterBegin},
+		{"before the COMMIT came", pgtest.CutBeforeCommit},
+		{"after the COMMIT took effect", pgtest.CutAfterCommit},
+	} {
+		t.Run(c.outcome, func(t *testing.T) {
+			proxy := server.Proxy(t)
+			name := server.Database(t, fresh)
+			proxy.CutOnce(c.cut)
+			if s, err := postgres.Open(t.Context(), proxy.URL(name)); err == nil { // it may have tried again by itself
+				s.Close()
+			}
+			if proxy.Cuts() != 1 {
+				t.Fatalf("%d connections were cut", proxy.Cuts())
+			}
+			s := openURL(t, server.URL(name))
+			if res := storetest.Commit(t, s, store.InsertRun{Run: storetest.NewRun(1)}); res.Err != nil {
+				t.Error(res.Err)
+			}
+		})
+	}
+}

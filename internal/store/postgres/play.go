@@ -40,11 +40,11 @@ func (v *view) write(change []store.Op, res *store.Result) {
 		case store.DropDeliveries:
 			v.flush()
 			p := (&params{}).bool(op.Rejected).time(op.Before).int(int64(op.CountMax)).int(op.BytesMax).int(int64(op.Limit))
-			v.out.append(sqlDropDeliveries, p, take{done: func(tag pgconn.CommandTag) { res.Dropped += int(tag.RowsAffected()) }})
+			v.out.append(take{sql: sqlDropDeliveries, p: p, done: func(tag pgconn.CommandTag) { res.Dropped += int(tag.RowsAffected()) }})
 		case store.DropEvents:
 			v.flush()
 			p := (&params{}).time(op.Before).int(int64(op.Limit))
-			v.out.append(sqlDropEvents, p, take{done: func(tag pgconn.CommandTag) { res.Dropped += int(tag.RowsAffected()) }})
+			v.out.append(take{sql: sqlDropEvents, p: p, done: func(tag pgconn.CommandTag) { res.Dropped += int(tag.RowsAffected()) }})
 		case store.AddLogs:
 			v.addLogs(op)
 		default:

@@ -57,8 +57,24 @@ type Store struct {
 }
 
 // Open connects to the database that url names, and brings its schema up to date. A url is what libpq takes, with pgxpool's settings:
-// pool_max_conns and so on. It never appears in an error with its password.
+// pool_max_conns and so on. It never appears in an error with its password. ErrMoved while another store is being moved there.
 func Open(ctx context.Context, url string) (*Store, error) {
+	s, err := connect(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	standing, err := s.standing(ctx)
+	if err == nil {
+		err = refusal(standing)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// connect is Open, whatever the store's phase.
+func connect(ctx context.Context, url string) (*Store, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("reading the database's URL: %w", err)
@@ -76,14 +92,16 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	if conn.RuntimeParams["application_name"] == "" {
 		conn.RuntimeParams["application_name"] = "nelkap"
 	}
+	config.AfterConnect = prepare
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)
 	}
 	s := &Store{pool: pool, transactionTime: transactionTime, lockTime: lockTime}
 	if err := s.migrate(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("bringing the database's schema up to date: %w", err), s.Close())
+		return nil, errors.Join(advise(fmt.Errorf("bringing the database's schema up to date: %w", err)), s.Close())
 	}
+	s.pool.Reset() // connections from before the schema keep no statements
 	if _, err := s.Nodes(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("reading the database's clock: %w", err), s.Close())
 	}

@@ -26,18 +26,7 @@ var migrated = pgtest.Kind{
 		}
 		return s.Close()
 	},
-	Empty: `DO $$
-		DECLARE
-			this record;
-		BEGIN
-			FOR this IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename NOT IN ('nelkap_schema', 'counters') LOOP
-				EXECUTE format('DELETE FROM %I', this.tablename);
-			END LOOP;
-			FOR this IN SELECT sequencename FROM pg_sequences WHERE schemaname = 'public' LOOP
-				EXECUTE format('ALTER SEQUENCE %I RESTART', this.sequencename);
-			END LOOP;
-			UPDATE counters SET value = 0;
-		END $$`,
+	Empty: pgtest.Emptied("nelkap_schema", "counters") + "; UPDATE counters SET value = 0",
 }
 
 // database lends a test a database, and gives its URL.
@@ -133,5 +122,26 @@ func TestASaveTouchesNoIndexOfRuns(t *testing.T) {
 	}
 	if inPlace < updates*9/10 {
 		t.Errorf("%d of %d updates of runs touched every index", updates-inPlace, updates)
+	}
+}
+
+// What is carried out often is prepared where a connection leads to one process of the server, and nowhere else: named statements are what
+// transaction poolers break.
+func TestStatementsAreKeptOnlyWithoutAPooler(t *testing.T) {
+	server := pgtest.Shared(t)
+	name := server.Database(t, migrated)
+	for url, kept := range map[string]bool{server.URL(name): true, server.Proxy(t).URL(name): true, server.Pooler(t).URL(name): false} {
+		n, err := postgres.Kept(t.Context(), openURL(t, url))
+		if err != nil || (n > 50) != kept || (n > 0) != kept {
+			t.Errorf("%s: %d statements are kept, %v", url, n, err)
+		}
+	}
+}
+
+// A database whose schema comes with this very start keeps them too.
+func TestStatementsAreKeptAfterAMigration(t *testing.T) {
+	server := pgtest.Shared(t)
+	if n, err := postgres.Kept(t.Context(), openURL(t, server.URL(server.Database(t, fresh)))); err != nil || n == 0 {
+		t.Errorf("%d statements are kept, %v", n, err)
 	}
 }

@@ -32,13 +32,16 @@ const (
 	// A node that stops in the middle of a transaction holds its locks until the server ends it. A commit must be on disk before it is
 	// acknowledged (W6), whatever the database's default is; stronger settings stay. And a batch finds a few rows of large tables through
 	// their indexes: what the planner believes of a table of which it has no statistics yet must not make it read
-	// the whole, or compile a statement that is carried out once.
+	// the whole, compile a statement that is carried out once, or plan one anew that the connection keeps. The last column tells whether a
+	// store is being moved here: a server that was there before that began must stop writing (N5).
 	sqlBounds = `SELECT set_config('lock_timeout', $1::bigint::text, true), set_config('idle_in_transaction_session_timeout', $2::bigint::text, true),
 		set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true),
 		CASE WHEN current_setting('enable_hashjoin', true) IS NOT NULL THEN set_config('enable_hashjoin', 'off', true) END,
 		CASE WHEN current_setting('enable_mergejoin', true) IS NOT NULL THEN set_config('enable_mergejoin', 'off', true) END,
 		CASE WHEN current_setting('enable_seqscan', true) IS NOT NULL THEN set_config('enable_seqscan', 'off', true) END,
-		CASE WHEN current_setting('jit', true) IS NOT NULL THEN set_config('jit', 'off', true) END`
+		CASE WHEN current_setting('plan_cache_mode', true) IS NOT NULL THEN set_config('plan_cache_mode', 'force_generic_plan', true) END,
+		CASE WHEN current_setting('jit', true) IS NOT NULL THEN set_config('jit', 'off', true) END,
+		EXISTS (SELECT 1 FROM phase WHERE phase = 'incoming')`
 	sqlBeginRead = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
 	sqlCommit    = `COMMIT`
 	sqlRollback  = `ROLLBACK`
@@ -93,8 +96,7 @@ const (
 )
 
 // Runs. Due work is only looked at here: who begins a call writes the run's next version, and of two nodes that saw it one is refused
-// (N1). Where nodes are to share out due work without such refusals, sqlSelectReady and sqlSelectTimers are what takes FOR UPDATE SKIP
-// LOCKED, in the transaction that also writes who has taken it.
+// (N1). The engine divides it beforehand (docs/decisions/0006-the-holder-of-a-call-judges-it.md).
 const (
 	sqlSelectRun     = `SELECT entries, bytes, ` + runColumns + ` FROM runs WHERE id=$1::bytea`
 	sqlSelectRecord  = `SELECT ` + recordColumns + ` WHERE id=$1::bytea AND env=$2::bytea`
@@ -110,6 +112,9 @@ const (
 	sqlStranded = `SELECT id FROM runs WHERE ended_at = 0 AND timer_at = 0 AND ready_at = 0
 		AND NOT EXISTS (SELECT 1 FROM waits WHERE waits.run = runs.seq AND kind <> 'cancel' AND NOT orphan) ORDER BY id LIMIT $1::bigint`
 )
+
+// Who answers.
+const sqlSelectProcess = `SELECT pg_backend_pid()`
 
 // Nodes, and what they hold.
 const (
@@ -191,3 +196,30 @@ const (
 	sqlLockSchema   = `SELECT version, works_from FROM nelkap_schema FOR UPDATE`
 	sqlSetSchema    = `UPDATE nelkap_schema SET version=$1::bigint, works_from=$2::bigint`
 )
+
+// A move into this store (N5): the phase, what a table's columns are, whether one has rows, and the last numbers that were drawn.
+const (
+	sqlSelectPhase = `SELECT phase, move FROM phase`
+	sqlReceive     = `INSERT INTO phase (one, phase, move) VALUES (true, 'incoming', $1::bytea) ON CONFLICT (one) DO UPDATE SET phase='incoming', move=excluded.move WHERE phase.phase='incoming' AND phase.move=excluded.move RETURNING 1`
+	sqlActivate    = `UPDATE phase SET phase='active' WHERE move=$1::bytea AND phase='incoming' RETURNING 1`
+	// A table may take an hour, whatever the database's bounds are for others. What is copied must be on disk before the old store is given up.
+	sqlLongBounds = `SELECT set_config('statement_timeout', '0', true), set_config('idle_in_transaction_session_timeout', '0', true),
+		CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL THEN set_config('transaction_timeout', '0', true) END,
+		set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)`
+	sqlSelectColumns = `SELECT attname::text, atttypid::bigint FROM pg_attribute WHERE attrelid=to_regclass($1::text) AND attnum > 0 AND NOT attisdropped AND attgenerated=''`
+	sqlSelectNumbers = `SELECT 'events', value FROM counters WHERE name='events'
+		UNION ALL SELECT 'runs', CASE WHEN is_called THEN last_value ELSE 0 END FROM run_seqs
+		UNION ALL SELECT 'waits', CASE WHEN is_called THEN last_value ELSE 0 END FROM wait_ids
+		UNION ALL SELECT 'logs', CASE WHEN is_called THEN last_value ELSE 0 END FROM logs_position_seq
+		UNION ALL SELECT 'deliveries', CASE WHEN is_called THEN last_value ELSE 0 END FROM deliveries_position_seq`
+	sqlSetNumber = `SELECT setval(to_regclass($1::text), greatest($2::bigint, 1), $2::bigint > 0)`
+)
+
+// Statements over tables that a source names. The names are quoted by who puts them in.
+func rowsOfTable(columns, table string) string { return "SELECT " + columns + " FROM " + table }
+func anyOfTable(table string) string           { return "SELECT 1 FROM " + table + " LIMIT 1" }
+func copyTable(table, columns string) string {
+	return "COPY " + table + " (" + columns + ") FROM STDIN (FORMAT binary)"
+}
+func emptyTables(tables string) string { return "TRUNCATE " + tables }
+func analyzeTable(table string) string { return "ANALYZE " + table }

@@ -18,7 +18,7 @@ import (
 )
 
 // statementFiles hold all statements.
-var statementFiles = []string{"statements.go", "statements_write.go"}
+var statementFiles = []string{"statements.go", "statements_write.go", "statements_examine.go"}
 
 // statements are all of those files by their names.
 func statements(t *testing.T) map[string]string {

@@ -6,7 +6,24 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+
+	"github.com/gofrs/flock"
+
+	"github.com/nelkap/nelkap/internal/store"
 )
+
+// lockDir takes the directory's lock, which the kernel frees with the process (N5). ErrLocked if another has it.
+func lockDir(dir string) (*flock.Flock, error) {
+	lock := flock.New(filepath.Join(dir, lockName))
+	ok, err := lock.TryLock()
+	if err != nil {
+		return nil, fmt.Errorf("locking the data directory %s: %w", dir, err)
+	}
+	if !ok {
+		return nil, fmt.Errorf("%s: %w: stop the other server, or give this one another directory", dir, store.ErrLocked)
+	}
+	return lock, nil
+}
 
 // makeDir makes the directory, with those above it that are missing, and returns when their names are on disk. SQLite syncs
 // the directory that its files are in, but not that directory's own entry: without this the first power cut could take all.

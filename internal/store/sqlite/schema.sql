@@ -293,3 +293,12 @@ CREATE TABLE delivery_values (
   request  BLOB,
   body     BLOB
 ) STRICT;
+
+-- What servers may do with this store, in one row (N5).
+CREATE TABLE phase (
+  one   INTEGER PRIMARY KEY CHECK (one = 1),
+  phase TEXT NOT NULL CHECK (phase IN ('active', 'moving', 'moved', 'held')),
+  move  TEXT NOT NULL, -- the id of the move that it is or was in
+  place TEXT NOT NULL  -- where it goes or went, for people
+) STRICT;
+INSERT INTO phase (one, phase, move, place) VALUES (1, 'active', '', '');

@@ -50,49 +50,67 @@ type Store struct {
 	heads  map[string]*head
 
 	pool *sqlitex.Pool
+	held bool
 
 	closing  sync.Once
 	closeErr error
 }
 
 // Open opens the store in dir, makes it if it is not there, and brings its schema up to date. It holds the directory's lock
-// until Close; ErrLocked if another process has it (N5: the kernel's lock, which dies with its process).
+// until Close; ErrLocked if another process has it (N5: the kernel's lock, which dies with its process). ErrMoved if the store is moving or
+// has moved.
 func Open(ctx context.Context, dir string) (*Store, error) {
 	if err := makeDir(dir); err != nil {
 		return nil, err
 	}
-	lock := flock.New(filepath.Join(dir, lockName))
-	ok, err := lock.TryLock()
+	lock, err := lockDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("locking the data directory %s: %w", dir, err)
-	}
-	if !ok {
-		return nil, fmt.Errorf("%s: %w: stop the other server, or give this one another directory", dir, store.ErrLocked)
+		return nil, err
 	}
 	s := &Store{lock: lock, heads: map[string]*head{}}
-	if err := s.open(ctx, filepath.Join(dir, fileName)); err != nil {
+	if err := s.open(ctx, dir); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-func (s *Store) open(ctx context.Context, path string) error {
+func (s *Store) open(ctx context.Context, dir string) error {
+	path := filepath.Join(dir, fileName)
 	var err error
-	s.writer, err = sqlite.OpenConn(path, sqlite.OpenReadWrite|sqlite.OpenCreate|sqlite.OpenWAL)
+	if s.writer, err = openWriter(ctx, path); err != nil {
+		return err
+	}
+	standing, err := readStanding(s.writer)
 	if err != nil {
-		return fmt.Errorf("opening %s: %w", path, err)
+		return err
 	}
-	if err := prepare(s.writer); err != nil {
-		return fmt.Errorf("opening %s: %w", path, err)
+	if err := refusal(dir, standing); err != nil {
+		return err
 	}
-	if err := sqlitemigration.Migrate(ctx, s.writer, migrations); err != nil {
-		return fmt.Errorf("bringing %s up to date: %w", path, err)
-	}
+	s.held = standing.Phase == store.PhaseHeld
 	s.pool, err = sqlitex.NewPool(path, sqlitex.PoolOptions{Flags: sqlite.OpenReadOnly | sqlite.OpenWAL, PoolSize: readers, PrepareConn: prepare})
 	if err != nil {
 		return fmt.Errorf("opening %s for reading: %w", path, err)
 	}
 	return nil
+}
+
+// Held tells whether the store was restored and nobody has said yet that it goes on (N5).
+func (s *Store) Held() bool { return s.held }
+
+// openWriter opens the file for writing, makes it if it is not there, and brings its schema up to date.
+func openWriter(ctx context.Context, path string) (*sqlite.Conn, error) {
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite|sqlite.OpenCreate|sqlite.OpenWAL)
+	if err != nil {
+		return nil, fmt.Errorf("opening %s: %w", path, err)
+	}
+	if err := prepare(conn); err != nil {
+		return nil, errors.Join(fmt.Errorf("opening %s: %w", path, err), conn.Close())
+	}
+	if err := sqlitemigration.Migrate(ctx, conn, migrations); err != nil {
+		return nil, errors.Join(fmt.Errorf("bringing %s up to date: %w", path, err), conn.Close())
+	}
+	return conn, nil
 }
 
 // pragmas are what every connection needs, outside any transaction. FULL: a commit is synced before it is acknowledged, also in

@@ -214,3 +214,41 @@ const (
 		OR position <= (SELECT coalesce(max(position), 0) FROM (SELECT position, sum(bytes) OVER (ORDER BY position DESC) AS total FROM deliveries WHERE +?4 > 0 AND rejected=+?1) WHERE total > +?4))
 		ORDER BY position LIMIT +?5)`
 )
+
+// The store's phase (N5), and what a look at the whole file takes.
+const (
+	sqlSelectPhase = `SELECT phase, move, place FROM phase`
+	sqlUpdatePhase = `UPDATE phase SET phase=?, move=?, place=?`
+	sqlCountLive   = `SELECT count(*) FROM runs WHERE ended_at = 0`
+)
+
+// What another store takes (N5), as its columns are called there: a table for each statement. Runs carry the sizes that the embedded store
+// counts, and what belongs to a run its id.
+const (
+	sqlMoveRuns = `SELECT seq, ` + runColumns + `, timer_at, ready_at, events_after,
+		(SELECT count(*) FROM steps WHERE steps.run=runs.seq AND steps.restart=runs.restart) AS entries,
+		(SELECT coalesce(sum(coalesce(length(output), 0) + coalesce(length(error), 0)), 0) FROM steps WHERE steps.run=runs.seq AND steps.restart=runs.restart) AS bytes,
+		(SELECT count(*) FROM logs WHERE logs.run=runs.seq AND logs.restart=runs.restart) AS lines FROM runs`
+	sqlMoveRunValues = `SELECT run, payload, output, error, trees FROM run_values`
+	sqlMoveSteps     = `SELECT run, restart, entry, number, attempts, started_at, ended_at, name, kind, status, output, error FROM steps`
+	sqlMoveChapters  = `SELECT run, restart, payload, entries, closed_at FROM chapters`
+	sqlMoveLogs      = `SELECT id AS position, run, restart, call_id, name, number, entry, attempt, line, at, level, message, fields FROM logs`
+	sqlMoveAttempts  = `SELECT run, name, number, attempt, call_id, error, started_at, ended_at, retry_at, again FROM attempts`
+	sqlMoveEvents    = `SELECT ` + eventColumns + ` FROM events`
+	sqlMoveWaits     = `SELECT waits.id AS id, run, runs.id AS run_id, env, waits.name AS name, number, kind, due_at, child, of_number, waits.event AS event, after, looked, orphan > 0 AS orphan
+		FROM waits LEFT JOIN runs ON runs.seq = waits.run`
+	sqlMoveWaitEvents = `SELECT env, event, paths, key, wait FROM wait_events`
+	sqlMoveEventUses  = `SELECT run, position FROM event_uses`
+	sqlMoveCallbacks  = `SELECT token_hash, callbacks.env AS env, run, runs.id AS run_id, name, number, due_at, callbacks.ended_at AS ended_at, payload
+		FROM callbacks LEFT JOIN runs ON runs.seq = callbacks.run`
+	sqlMoveSchedules   = `SELECT ` + scheduleColumns + ` FROM schedules`
+	sqlMoveLaterEvents = `SELECT env, name, id, payload, due_at FROM later_events`
+	sqlMoveCursors     = `SELECT name, owner, position FROM cursors`
+	sqlMoveKeys        = `SELECT ` + keyColumns + ` FROM keys`
+	sqlMoveApps        = `SELECT env, name, url, private, concurrency, manifest, hash, seen_at, gone FROM apps`
+	sqlMoveDeliveries  = `SELECT ` + deliveryColumns + `, request, body FROM deliveries LEFT JOIN delivery_values ON delivery = position`
+	// The last number of each series. Of events the newest is never dropped; positions of deliveries are never used again.
+	sqlMoveNumbers = `SELECT 'runs', coalesce(max(seq), 0) FROM runs UNION ALL SELECT 'waits', coalesce(max(id), 0) FROM waits
+		UNION ALL SELECT 'events', coalesce(max(position), 0) FROM events UNION ALL SELECT 'logs', coalesce(max(id), 0) FROM logs
+		UNION ALL SELECT 'deliveries', coalesce((SELECT seq FROM sqlite_sequence WHERE name='deliveries'), 0)`
+)

@@ -37,7 +37,7 @@ func Compare(t *testing.T, open Open) {
 			if err != nil {
 				r.Fatalf("commit: %v", err)
 			}
-			if diff := cmp.Diff(want, got, sameErrors, cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(want, got, SameErrors, cmpopts.EquateEmpty()); diff != "" {
 				r.Fatalf("answers differ (-model +store)\n%s", diff)
 			}
 			m.learn(model)
@@ -68,8 +68,8 @@ func Batches(seed, n int) [][]store.Change {
 	}).Example(seed)
 }
 
-// sameErrors compares errors by the sentinel that they wrap.
-var sameErrors = cmp.Transformer("sentinel", func(err error) string {
+// SameErrors compares errors by the sentinel that they wrap.
+var SameErrors = cmp.Transformer("sentinel", func(err error) string {
 	for _, sentinel := range []error{store.ErrStale, store.ErrExists, store.ErrNotFound} {
 		if errors.Is(err, sentinel) {
 			return sentinel.Error()

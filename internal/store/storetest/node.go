@@ -55,6 +55,7 @@ func nodesAreKept(t *testing.T, s store.Store) {
 	equal(t, all(), "node_2 2 c; ")
 }
 
+// N4: what a node holds is found by the store.
 func callsAreHeld(t *testing.T, s store.Store) {
 	ctx := context.Background()
 	for n := range 4 {

@@ -323,3 +323,11 @@ CREATE TABLE deliveries (
   body          BYTEA
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX deliveries_kept ON deliveries (rejected, position) INCLUDE (received_at, bytes);
+
+-- What servers may do with this store, in one row, or none: then it is theirs. A store that is moved here is incoming until all of it is,
+-- and remembers by which move it came (N5).
+CREATE TABLE phase (
+  one   BOOLEAN PRIMARY KEY CHECK (one),
+  phase TEXT NOT NULL CHECK (phase IN ('incoming', 'active')),
+  move  BYTEA NOT NULL
+);

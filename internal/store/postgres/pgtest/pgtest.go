@@ -54,16 +54,17 @@ func Shared(t testing.TB) *Server {
 type Server struct {
 	Port int
 
-	dir     string
-	process *process
+	dir      string
+	settings []string
+	process  *process
 
 	mu   sync.Mutex // guards what follows, by kind
 	made map[string]int
 	free map[string][]string
 }
 
-// Start makes and starts a server.
-func Start() (*Server, error) {
+// Start makes and starts a server, with settings such as fsync=off over the usual ones.
+func Start(settings ...string) (*Server, error) {
 	who, err := unprivileged()
 	if err != nil {
 		return nil, err
@@ -72,7 +73,7 @@ func Start() (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{dir: dir, made: map[string]int{}, free: map[string][]string{}}
+	s := &Server{dir: dir, settings: settings, made: map[string]int{}, free: map[string][]string{}}
 	if err := s.start(who); err != nil {
 		return nil, errors.Join(fmt.Errorf("starting Postgres for tests: %w", err), s.Stop())
 	}
@@ -112,10 +113,10 @@ func (s *Server) serve(who *identity) error {
 		return err
 	}
 	args := []string{"-D", s.data()}
-	for _, setting := range []string{
+	for _, setting := range append([]string{
 		"listen_addresses=127.0.0.1", fmt.Sprintf("port=%d", s.Port), "unix_socket_directories=",
 		"fsync=on", "synchronous_commit=on", "full_page_writes=on", "max_connections=100", "shared_buffers=64MB", "log_min_messages=fatal",
-	} {
+	}, s.settings...) {
 		args = append(args, "-c", setting)
 	}
 	if s.process, err = who.start(filepath.Join(s.dir, "log"), postgres, args...); err != nil {
@@ -144,6 +145,9 @@ func (s *Server) answers(ctx context.Context) error {
 	return conn.Close(ctx)
 }
 
+// Pid is the process that the server's others are children of.
+func (s *Server) Pid() int { return s.process.cmd.Process.Pid }
+
 // URL is a database's.
 func (s *Server) URL(database string) string { return url(s.Port, database) }
 
@@ -167,6 +171,21 @@ type Kind struct {
 	Prepare func(url string) error
 	// Empty is the statement that makes a used one as good as new: dropping one costs the server a checkpoint.
 	Empty string
+}
+
+// Emptied is a statement that removes all rows of every table but some, and begins each sequence again.
+func Emptied(keep ...string) string {
+	return fmt.Sprintf(`DO $$
+		DECLARE
+			this record;
+		BEGIN
+			FOR this IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND NOT tablename = ANY (string_to_array('%s', ',')) LOOP
+				EXECUTE format('DELETE FROM %%I', this.tablename);
+			END LOOP;
+			FOR this IN SELECT sequencename FROM pg_sequences WHERE schemaname = 'public' LOOP
+				EXECUTE format('ALTER SEQUENCE %%I RESTART', this.sequencename);
+			END LOOP;
+		END $$`, strings.Join(keep, ","))
 }
 
 // Database lends a database of a kind to a test, and gives its name.
@@ -245,7 +264,7 @@ func find(program string) (string, error) {
 			return place, nil
 		}
 	}
-	return "", fmt.Errorf("there is no %s in PATH or in /usr/lib/postgresql: install Postgres 15 or newer (Debian: apt-get install postgresql; scripts/postgres does it)", program)
+	return "", fmt.Errorf("there is no %s in PATH or in /usr/lib/postgresql: install Postgres 15 or newer (Debian: apt-get install postgresql; scripts/programs does it)", program)
 }
 
 func freePort() (int, error) {
@@ -275,7 +294,7 @@ func pooler(t testing.TB, server int) *Pooler {
 	program, err := find("pgbouncer")
 	if err != nil {
 		if program, err = findIn("/usr/sbin", "pgbouncer"); err != nil {
-			t.Fatal("there is no pgbouncer in PATH or in /usr/sbin: install it (Debian: apt-get install pgbouncer; scripts/postgres does it)")
+			t.Fatal("there is no pgbouncer in PATH or in /usr/sbin: install it (Debian: apt-get install pgbouncer; scripts/programs does it)")
 		}
 	}
 	who, err := unprivileged()

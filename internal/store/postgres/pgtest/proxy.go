@@ -26,6 +26,10 @@ const (
 	CutBeforeCommit
 	// CutAfterCommit: the server has committed, and its answer is lost.
 	CutAfterCommit
+	// CutBeforeAny: what a client sends does not reach the server, whatever it is.
+	CutBeforeAny
+	// CutAfterAny: it reaches the server, and its answer is lost.
+	CutAfterAny
 )
 
 // Proxy stands between a client and a server, and cuts a connection where it is told to, or holds back all that goes through.
@@ -33,6 +37,7 @@ type Proxy struct {
 	Port int
 
 	cut  atomic.Int32 // a Cut, which is done once
+	pass atomic.Int32 // so many places of that kind are passed over before
 	cuts atomic.Int32
 	busy sync.WaitGroup
 	mu   sync.Mutex
@@ -84,8 +89,8 @@ func (p *Proxy) Release() {
 	}
 }
 
-// pass returns when what has come may go on.
-func (p *Proxy) pass() {
+// wait returns when what has come may go on.
+func (p *Proxy) wait() {
 	p.mu.Lock()
 	held := p.held
 	p.mu.Unlock()
@@ -98,7 +103,13 @@ func (p *Proxy) pass() {
 func (p *Proxy) URL(database string) string { return url(p.Port, database) }
 
 // CutOnce cuts the next connection that comes to that place.
-func (p *Proxy) CutOnce(at Cut) { p.cut.Store(int32(at)) }
+func (p *Proxy) CutOnce(at Cut) { p.CutNth(at, 1) }
+
+// CutNth cuts at the n-th such place from now, counted from one, on whatever connection it is.
+func (p *Proxy) CutNth(at Cut, n int) {
+	p.pass.Store(int32(n - 1))
+	p.cut.Store(int32(at))
+}
 
 // Cuts is how many connections were cut.
 func (p *Proxy) Cuts() int { return int(p.cuts.Load()) }
@@ -121,16 +132,16 @@ func (p *Proxy) serve(client net.Conn, port int) {
 	buffer := make([]byte, 1<<20)
 	for {
 		n, err := client.Read(buffer)
-		p.pass()
+		p.wait()
 		if err != nil {
 			return
 		}
 		switch p.takeCut(buffer[:n]) {
-		case CutBeforeBegin, CutBeforeCommit:
+		case CutBeforeBegin, CutBeforeCommit, CutBeforeAny:
 			return
 		case StallAfterBegin:
 			stalled.Store(true)
-		case CutAfterBegin, CutAfterCommit:
+		case CutAfterBegin, CutAfterCommit, CutAfterAny:
 			silent.Store(true)
 		default:
 		}
@@ -147,7 +158,10 @@ func (p *Proxy) takeCut(sent []byte) Cut {
 	if cut == CutBeforeCommit || cut == CutAfterCommit {
 		word = []byte("COMMIT\x00")
 	}
-	if cut == CutNowhere || !bytes.Contains(sent, word) || !p.cut.CompareAndSwap(int32(cut), int32(CutNowhere)) {
+	if cut == CutBeforeAny || cut == CutAfterAny {
+		word = nil
+	}
+	if cut == CutNowhere || !bytes.Contains(sent, word) || p.pass.Add(-1) >= 0 || !p.cut.CompareAndSwap(int32(cut), int32(CutNowhere)) {
 		return CutNowhere
 	}
 	p.cuts.Add(1)
@@ -162,7 +176,7 @@ type answers struct {
 }
 
 func (a *answers) Write(b []byte) (int, error) {
-	a.proxy.pass()
+	a.proxy.wait()
 	if a.silent.Load() {
 		return 0, io.ErrClosedPipe
 	}

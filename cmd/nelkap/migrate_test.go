@@ -1,0 +1,206 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/nelkap/nelkap/internal/client"
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/store/postgres"
+	"github.com/nelkap/nelkap/internal/store/postgres/pgtest"
+	"github.com/nelkap/nelkap/internal/store/sqlite"
+	"github.com/nelkap/nelkap/internal/store/storetest"
+)
+
+// database starts a Postgres of the test's own, and gives its URL with a password that nothing may show.
+func database(t *testing.T) string {
+	t.Helper()
+	server, err := pgtest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return strings.Replace(server.URL("postgres"), "@", ":canary-password@", 1)
+}
+
+// nelkap runs a command to its end, and gives its exit code and what it said.
+func nelkap(t *testing.T, arguments ...string) (code int, said string) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "nelkap", arguments...)
+	command.Env = append([]string{"PATH=" + os.Getenv("PATH"), "GORACE=" + noSleep, "NELKAP_URL=" + os.Getenv("NELKAP_URL")}, production...)
+	out, err := command.CombinedOutput()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		code = exit.ExitCode()
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(out), "canary") {
+		t.Errorf("a secret is shown: %s", out)
+	}
+	return code, string(out)
+}
+
+// says runs a command that must end with a code and say a word.
+func says(t *testing.T, code int, word string, arguments ...string) {
+	t.Helper()
+	if got, said := nelkap(t, arguments...); got != code || !strings.Contains(said, word) {
+		t.Errorf("%s: exit code %d, want %d and %q:\n%s", strings.Join(arguments, " "), got, code, word, said)
+	}
+}
+
+// Rule N5: an operator's way, with each refusal on it.
+func TestAServerMovesToPostgres(t *testing.T) {
+	data, url, app := filepath.Join(t.TempDir(), "data"), database(t), serveShop(t)
+	says(t, exitFailed, "no store in", "migrate", "--from", data, "--to", url)
+	p := launch(t, production, "serve", "--store", data, "--addr", "127.0.0.1:0", "--app", app)
+	p.wait("app ready")
+	asleep, err := p.client.StartRun(t.Context(), client.StartRun{Workflow: "later"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	says(t, exitFailed, "SIGTERM", "migrate", "--from", data, "--to", url)
+	p.signal(syscall.SIGTERM)
+	p.exit()
+	says(t, exitUsage, "--from", "migrate", "--to", url)
+	says(t, exitUsage, "postgres://", "migrate", "--from", data, "--to", "elsewhere")
+	says(t, exitFailed, "createdb", "migrate", "--from", data, "--to", strings.Replace(url, "/postgres?", "/nowhere?", 1))
+	says(t, exitFailed, "not being moved", "migrate", "--from", data, "--abort")
+	says(t, exitOK, "moved "+data+" to postgres 127.0.0.1", "migrate", "--from", data, "--to", url)
+	says(t, exitOK, "moved", "migrate", "--from", data, "--to", url)
+	says(t, exitFailed, "its runs are in postgres 127.0.0.1", "serve", "--store", data, "--addr", "127.0.0.1:0")
+	says(t, exitFailed, "no way back", "migrate", "--from", data, "--abort")
+	p = launch(t, production, "serve", "--store", url, "--addr", "127.0.0.1:0", "--app", app)
+	p.wait("app ready")
+	if run, err := p.client.Run(t.Context(), asleep.ID, 0); err != nil || run.Workflow != "later" || run.EndedAt != nil {
+		t.Errorf("%+v, %v", run, err)
+	}
+}
+
+// Rule N5: the command is killed at each line that it says, and later and later; started again, it ends the move.
+func TestAMoveThatIsKilledAnytimeGoesOn(t *testing.T) {
+	data, url := filepath.Join(t.TempDir(), "data"), database(t)
+	s, err := sqlite.Open(t.Context(), data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, batch := range storetest.Batches(1, 12) {
+		if _, err := s.Commit(t.Context(), batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := storetest.Dump(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	kills := 0
+	for line := 0; ; line++ {
+		if migrateUntil(t, data, url, line) {
+			break
+		}
+		kills++
+		if _, err := sqlite.Open(t.Context(), data); !errors.Is(err, store.ErrMoved) {
+			t.Fatalf("after a kill at line %d a server may use the old store: %v", line, err)
+		}
+		if _, err := postgres.Open(t.Context(), url); line > 0 && !errors.Is(err, store.ErrMoved) {
+			t.Fatalf("after a kill at line %d a server may use the new store: %v", line, err)
+		}
+	}
+	if kills < 10 {
+		t.Errorf("it was killed only %d times", kills)
+	}
+	moved, err := postgres.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer moved.Close()
+	if diff := cmp.Diff(want, storetest.Dump(t, moved), cmpopts.EquateEmpty()); diff != "" {
+		t.Fatalf("(-before +after)\n%s", diff)
+	}
+}
+
+// A person who breaks the command off is told how it goes on.
+func TestAMoveThatIsInterruptedSaysHowItGoesOn(t *testing.T) {
+	data, url := filepath.Join(t.TempDir(), "data"), database(t)
+	s, err := sqlite.Open(t.Context(), data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var many []store.Change
+	for n := range 5000 {
+		many = append(many, store.Change{store.InsertRun{Run: storetest.NewRun(n)}})
+	}
+	if _, err := s.Commit(t.Context(), many); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), "nelkap", "migrate", "--from", data, "--to", url)
+	command.Env = []string{"GORACE=" + noSleep}
+	var said strings.Builder
+	command.Stderr = &said
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	awaitMark(t, data)
+	if err := command.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Wait(); err == nil || !strings.Contains(said.String(), "started again") {
+		t.Errorf("%v: %s", err, said.String())
+	}
+}
+
+// migrateUntil runs the command until it has said so many lines of its progress, and kills it then; with none, as soon as the directory is
+// marked. It tells whether the command came to its end before.
+func migrateUntil(t *testing.T, data, url string, lines int) (ended bool) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "nelkap", "migrate", "--from", data, "--to", url)
+	command.Env = []string{"GORACE=" + noSleep}
+	said, err := command.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if lines == 0 {
+		awaitMark(t, data)
+	}
+	for scanner := bufio.NewScanner(said); lines > 0 && scanner.Scan(); {
+		lines--
+	}
+	if lines == 0 {
+		command.Process.Kill()
+	}
+	return command.Wait() == nil
+}
+
+// awaitMark waits until a store is marked as moving, as another process sees it: from then on no backup is made of it.
+func awaitMark(t *testing.T, data string) {
+	t.Helper()
+	backups := t.TempDir()
+	for n, deadline := 0, time.Now().Add(20*time.Second); time.Now().Before(deadline); n++ {
+		if err := sqlite.Backup(context.Background(), data, filepath.Join(backups, strconv.Itoa(n))); errors.Is(err, store.ErrMoved) {
+			return
+		}
+	}
+	t.Fatal("the store was never marked")
+}

@@ -1,0 +1,389 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json/jsontext"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nelkap/nelkap/internal/engine"
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/store/memory"
+	"github.com/nelkap/nelkap/internal/wire"
+	"github.com/nelkap/nelkap/internal/workflow"
+)
+
+// severed is a store that its node can be cut off from: to the others such a node is as good as dead.
+type severed struct {
+	store.Store
+	cut    atomic.Bool
+	apart  atomic.Bool                                  // nobody sees its heartbeats, and it hears nothing but that others are there
+	before atomic.Pointer[func(changes []store.Change)] // called before each commit; nil: nothing is
+}
+
+var errSevered = errors.New("no way to the store")
+
+func (s *severed) Commit(ctx context.Context, changes []store.Change) ([]store.Result, error) {
+	if s.cut.Load() {
+		return nil, errSevered
+	}
+	if before := s.before.Load(); before != nil {
+		(*before)(changes)
+	}
+	if _, beats := changes[0][0].(store.PutNode); beats && s.apart.Load() {
+		return make([]store.Result, len(changes)), nil
+	}
+	return s.Store.Commit(ctx, changes)
+}
+
+func (s *severed) Nodes(ctx context.Context) ([]store.Node, error) {
+	if s.cut.Load() {
+		return nil, errSevered
+	}
+	nodes, err := s.Store.Nodes(ctx)
+	if s.apart.Load() {
+		for i := range nodes {
+			nodes[i].State = []byte(`{}`)
+		}
+	}
+	return nodes, err
+}
+
+func (s *severed) Heads(ctx context.Context, ids []string) ([]store.Head, error) {
+	if s.apart.Load() {
+		return nil, nil
+	}
+	return s.Store.Heads(ctx, ids)
+}
+
+func (s *severed) Load(ctx context.Context, id string) (workflow.Run, store.History, error) {
+	if s.cut.Load() {
+		return workflow.Run{}, store.History{}, errSevered
+	}
+	return s.Store.Load(ctx, id)
+}
+
+// cluster is nodes on one model store.
+type cluster struct {
+	store *memory.Store
+	app   *app
+	nodes []*node
+	ways  []*severed
+}
+
+// startCluster starts so many nodes, which all know the app and take work.
+func startCluster(t *testing.T, a *app, size int, o engine.Options) *cluster {
+	t.Helper()
+	c := &cluster{store: memory.New(), app: a}
+	for range size {
+		c.join(t, o)
+	}
+	c.nodes[0].know(t)
+	time.Sleep(15 * time.Second)
+	return c
+}
+
+func (c *cluster) join(t *testing.T, o engine.Options) {
+	t.Helper()
+	way := &severed{Store: c.store}
+	o.Node = fmt.Sprintf("node%d", len(c.nodes))
+	c.ways = append(c.ways, way)
+	c.nodes = append(c.nodes, startNode(t, way, c.app, o))
+}
+
+// holder is the node that holds a run's call, and another one.
+func (c *cluster) holder(t *testing.T, runID string) (holder, other int) {
+	t.Helper()
+	run, _, err := c.store.Load(t.Context(), runID)
+	if err != nil || run.Call == nil {
+		t.Fatalf("the run has no call: %v, %v", run, err)
+	}
+	for i := range c.nodes {
+		if run.Call.Node == fmt.Sprintf("node%d", i) {
+			return i, (i + 1) % len(c.nodes)
+		}
+	}
+	t.Fatalf("%q holds the call", run.Call.Node)
+	return 0, 0
+}
+
+// Rule C1: an app that lives loses nothing when the node that holds its call is lost.
+func TestACallOfALostNodeGoesOnWhereItIsHeard(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		c := startCluster(t, a, 3, engine.Options{})
+		id := c.nodes[0].start(t, "w").Run.ID
+		first := a.next(t, time.Second)
+		holder, other := c.holder(t, id)
+		want(t, "save", c.nodes[holder].save(first, "n", 0, completed("a", `1`)).Status, wire.Accepted)
+		c.ways[holder].cut.Store(true)
+		stop := c.nodes[other].keepPolling(t, first.fence("n"))
+		defer stop()
+		a.none(t, 40*time.Second)
+		run, _, err := c.store.Load(t.Context(), id)
+		if err != nil || run.Call.Node != fmt.Sprintf("node%d", other) || run.Cuts != 0 {
+			t.Errorf("the call is held by %q, after %d cuts, %v", run.Call.Node, run.Cuts, err)
+		}
+		stop()
+		want(t, "a later save", c.nodes[other].save(first, "n", 1, completed("b", `2`)).Status, wire.Accepted)
+		out := c.nodes[other].End(t.Context(), wire.Ends{Process: "process", Ends: []wire.SentEnd{{Fence: first.fence("n"), End: wire.End{Type: wire.Completed, Seen: 2, Output: jsontext.Value(`3`)}}}})
+		want(t, "its end", out.Ends[0].Status, wire.Accepted)
+		want(t, "status", c.nodes[other].run(t, id).Status, workflow.Completed)
+		c.ways[holder].cut.Store(false)
+	})
+}
+
+// Rule C1: what nobody hears is picked up within seconds, by one node.
+func TestACallOfALostNodeThatNobodyHearsIsPickedUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		c := startCluster(t, a, 3, engine.Options{})
+		id := c.nodes[0].start(t, "w").Run.ID
+		first := a.next(t, time.Second)
+		holder, _ := c.holder(t, id)
+		want(t, "save", c.nodes[holder].save(first, "n", 0, completed("a", `1`)).Status, wire.Accepted)
+		c.ways[holder].cut.Store(true)
+		lost := time.Now()
+		second := a.next(t, 25*time.Second)
+		if took := time.Since(lost); took < 10*time.Second || took > 20*time.Second {
+			t.Errorf("it was picked up after %v", took)
+		}
+		want(t, "run", second.Run.ID, id)
+		want(t, "saved steps", len(second.Steps.Entries), 1)
+		a.none(t, time.Minute)
+		c.ways[holder].cut.Store(false)
+		// The node that was lost has its memory of the call still: it is nobody's any more.
+		want(t, "a late save through it", c.nodes[holder].save(first, "n", 1, completed("b", `2`)).Status, wire.Superseded)
+	})
+}
+
+// Rule C2: a time in which no node reached the store counts against no node and no call.
+func TestAnOutageOfTheStoreCostsNobodyACall(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		c := startCluster(t, a, 3, engine.Options{})
+		id := c.nodes[0].start(t, "w").Run.ID
+		first := a.next(t, time.Second)
+		holder, other := c.holder(t, id)
+		want(t, "save", c.nodes[holder].save(first, "n", 0, completed("a", `1`)).Status, wire.Accepted)
+		for _, way := range c.ways {
+			way.cut.Store(true)
+		}
+		time.Sleep(2 * time.Minute)
+		// They come back one after the other: the first must not judge the last.
+		c.ways[other].cut.Store(false)
+		time.Sleep(8 * time.Second)
+		for _, way := range c.ways {
+			way.cut.Store(false)
+		}
+		defer c.nodes[other].keepPolling(t, first.fence("n"))()
+		a.none(t, time.Minute)
+		run, _, err := c.store.Load(t.Context(), id)
+		if err != nil || run.Cuts != 0 || run.Status != workflow.Running {
+			t.Errorf("%+v, %v", run, err)
+		}
+	})
+}
+
+// Rule C1: the connection breaks at one node, and the process talks to another.
+func TestACallIsNotCutWhileItsProcessPollsElsewhere(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		c := startCluster(t, a, 3, engine.Options{})
+		id := c.nodes[0].start(t, "w").Run.ID
+		first := a.next(t, time.Second)
+		holder, other := c.holder(t, id)
+		want(t, "save", c.nodes[other].save(first, "n", 0, completed("a", `1`)).Status, wire.Accepted)
+		defer c.nodes[other].keepPolling(t, first.fence("n"))()
+		first.lose()
+		a.none(t, 10*time.Minute)
+		if now, _ := c.holder(t, id); now != holder {
+			t.Errorf("node%d holds the call, and node%d lives", now, holder)
+		}
+	})
+}
+
+// Rule C1: a node that does not know that its call was adopted has no say over it.
+func TestACallIsNotCutByWhoHeldItBefore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		c := startCluster(t, a, 2, engine.Options{})
+		id := c.nodes[0].start(t, "w").Run.ID
+		first := a.next(t, time.Second)
+		holder, other := c.holder(t, id)
+		want(t, "save", c.nodes[holder].save(first, "n", 0, completed("a", `1`)).Status, wire.Accepted)
+		defer c.nodes[other].keepPolling(t, first.fence("n"))()
+		c.ways[holder].apart.Store(true)
+		time.Sleep(12 * time.Second)
+		if now, _ := c.holder(t, id); now != other {
+			t.Fatalf("node%d holds the call", now)
+		}
+		first.lose() // now it asks, and hears no answer
+		a.none(t, time.Minute)
+	})
+}
+
+// Rule N2: saves that went through other nodes count, though they raise no version of the run.
+func TestAnEndCountsWhatOthersHaveSaved(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		c := startCluster(t, a, 2, engine.Options{})
+		id := c.nodes[0].start(t, "w").Run.ID
+		threw := wire.End{Type: wire.Failed, Error: &wire.Error{Name: "Error", Message: "no"}, Retriable: true, Retries: 1}
+		first := a.next(t, time.Second)
+		holder, _ := c.holder(t, id)
+		want(t, "save", c.nodes[holder].save(first, "n", 0).Status, wire.Accepted)
+		first.end(t, threw)
+		second := a.next(t, time.Minute)
+		holder, other := c.holder(t, id)
+		want(t, "save", c.nodes[holder].save(second, "m", 0).Status, wire.Accepted)
+		want(t, "save elsewhere", c.nodes[other].save(second, "m", 0, completed("a", `1`)).Status, wire.Accepted)
+		second.end(t, threw)
+		// A step was saved in between: the count of throws began anew (S2).
+		want(t, "saved steps", len(a.next(t, time.Minute).Steps.Entries), 1)
+	})
+}
+
+// Rule C1: a process that dies while it talks to another node is found out by the node that holds its call.
+func TestADeadAppIsFoundOutWhicheverNodeItPolled(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		c := startCluster(t, a, 3, engine.Options{})
+		id := c.nodes[0].start(t, "w").Run.ID
+		first := a.next(t, time.Second)
+		_, other := c.holder(t, id)
+		want(t, "save", c.nodes[other].save(first, "n", 0, completed("a", `1`)).Status, wire.Accepted)
+		stop := c.nodes[other].keepPolling(t, first.fence("n"))
+		time.Sleep(12 * time.Second)
+		stop()
+		first.lose()
+		want(t, "epoch", a.next(t, 25*time.Second).Call.Call.Epoch, int64(2))
+	})
+}
+
+// What one node does is heard of by those that wait, and those that play, at another.
+func TestNodesHearOfWhatOthersDo(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		c := startCluster(t, a, 2, engine.Options{})
+		id := c.nodes[0].start(t, "w").Run.ID
+		first := a.next(t, time.Second)
+		holder, other := c.holder(t, id)
+		want(t, "save", c.nodes[holder].save(first, "n", 0).Status, wire.Accepted)
+		time.Sleep(2 * time.Second)
+		ended := make(chan store.RunRecord, 1)
+		go func() {
+			r, _ := c.nodes[other].RunRecord(context.Background(), engine.DefaultEnv, id, 20*time.Second)
+			ended <- r
+		}()
+		told := make(chan []wire.News, 1)
+		go func() { told <- c.nodes[holder].poll(t, 5*time.Second, first.fence("n")) }()
+		synctest.Wait()
+		if _, err := c.nodes[other].Cancel(t.Context(), engine.DefaultEnv, id, false); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		news := <-told
+		if took := time.Since(began); len(news) != 1 || news[0].Status != wire.Ending || took > 1500*time.Millisecond {
+			t.Errorf("after %v it was told %+v", took, news)
+		}
+		began = time.Now()
+		first.end(t, wire.End{Type: wire.Completed})
+		r := <-ended
+		if took := time.Since(began); r.Status != workflow.Cancelled || took > time.Second {
+			t.Errorf("after %v it was told that the run is %s", took, r.Status)
+		}
+	})
+}
+
+// An app's concurrency holds over all nodes, also while one joins and one is lost.
+func TestConcurrencyHoldsOverAllNodes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		c := startCluster(t, a, 2, engine.Options{Concurrency: 5})
+		for range 90 {
+			c.nodes[1].start(t, "w")
+		}
+		inFlight := func() (n int) {
+			for i := range c.nodes {
+				runs, err := c.store.InCall(t.Context(), fmt.Sprintf("node%d", i), "", 100)
+				if err != nil {
+					t.Fatal(err)
+				}
+				n += len(runs)
+			}
+			return n
+		}
+		time.Sleep(5 * time.Second)
+		want(t, "in flight with two nodes", inFlight(), 5)
+		c.join(t, engine.Options{Concurrency: 5})
+		for range 60 {
+			time.Sleep(500 * time.Millisecond)
+			if n := inFlight(); n > 5 {
+				t.Fatalf("%d calls are in flight", n)
+			}
+			select {
+			case call := <-a.calls:
+				call.end(t, wire.End{Type: wire.Completed})
+			default:
+			}
+		}
+		time.Sleep(5 * time.Second)
+		want(t, "in flight with three nodes", inFlight(), 5)
+	})
+}
+
+// Rule E1: an event that comes between a wait's look back and its note is not lost, though two nodes match.
+func TestAnEventIsNotLostBetweenTwoMatchers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		c := startCluster(t, a, 2, engine.Options{})
+		emit := func(n *node) {
+			if _, _, err := n.Emit(t.Context(), engine.DefaultEnv, []engine.NewEvent{{Name: "paid"}}, nil); err != nil {
+				t.Error(err)
+			}
+		}
+		// The first node stands still just before it notes that the wait has looked back. Meanwhile the second takes over, and an event comes.
+		stood := false
+		before := func(changes []store.Change) {
+			for _, change := range changes {
+				if _, notes := change[0].(store.LookedBack); notes && !stood {
+					stood = true
+					time.Sleep(12 * time.Second)
+					emit(c.nodes[1])
+					time.Sleep(3 * time.Second)
+				}
+			}
+		}
+		c.ways[0].before.Store(&before)
+		id := c.nodes[0].start(t, "w").Run.ID
+		first := a.next(t, time.Second)
+		first.nonce = "n"
+		first.suspend(t, "n", 0, forEvent("paid", "paid"))
+		second := a.next(t, time.Minute)
+		want(t, "run", second.Run.ID, id)
+		want(t, "the node stood still", stood, true)
+		want(t, "steps", len(second.Steps.Entries), 1)
+	})
+}
+
+// Rule N4: a call that the store says a node holds, and that the node does not know, is asked for, and its run picked up.
+func TestACallThatItsNodeDoesNotKnowIsAskedFor(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		c := startCluster(t, a, 2, engine.Options{})
+		run := workflow.Start(workflow.Run{ID: "run_00000000000000000000000001", Env: engine.DefaultEnv, App: "app", Workflow: "w"}, workflow.Settings{Lease: 5 * time.Minute}, time.Now())
+		d, err := workflow.Apply(run, workflow.Begin{CallID: "call_x", Token: run.ID + ".t", Node: "node0"}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.store.Commit(t.Context(), []store.Change{{store.InsertRun{Run: d.Run}}}); err != nil {
+			t.Fatal(err)
+		}
+		want(t, "run", a.next(t, time.Minute).Run.ID, run.ID)
+	})
+}
