@@ -38,7 +38,7 @@ func TestWhateverIsKilledOrFrozenNothingIsLostOrRepeated(t *testing.T) {
 	for i := range worlds {
 		t.Run(fmt.Sprintf("seed %d", seed+i), func(t *testing.T) {
 			t.Parallel()
-			c := newChaos(t, uint64(seed+i), (kills+worlds-1)/worlds, say)
+			c := newSingle(t, chaosSpec{seed: uint64(seed + i), kills: (kills + worlds - 1) / worlds, say: say, pickUpMax: singlePickUpMax})
 			c.play()
 			mu.Lock()
 			defer mu.Unlock()
@@ -116,7 +116,7 @@ func reportOf(played []*chaos) (lines []string) {
 	s := sumOf(played)
 	n := s.counts
 	say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
-	say("%d worlds on %d cores: %v of faults; the last run ended %v after the last fault", len(played), runtime.NumCPU(), s.lasted.Round(time.Second), s.settled.Round(time.Millisecond))
+	say("worlds: %d, on %d cores: %v of faults; the last run ended %v after the last fault", len(played), runtime.NumCPU(), s.lasted.Round(time.Second), s.settled.Round(time.Millisecond))
 	for i, v := range played[0].victims {
 		counts := map[card]int{}
 		for _, c := range played {
@@ -124,7 +124,7 @@ func reportOf(played []*chaos) (lines []string) {
 				counts[kind] += injected
 			}
 		}
-		say("%s: %d kills, %d stops of up to %v, %d stops of more than a lease of %v", v.process.name, counts[killed], counts[frozen], freezeMax, counts[frozenLong], shortLease)
+		say("%s", v.tell(counts))
 	}
 	say("clients: %d starts made a run, %d found one, %d replays; %d emits, %d webhooks, %d cancellations, %d reads; %d tries, of which %d had no answer",
 		n["started"], n["second starts"], n["replays"], n["emits"], n["hooks"], n["cancels"], n["reads"], n["tries"], n["no answer"])
@@ -136,6 +136,9 @@ func reportOf(played []*chaos) (lines []string) {
 		kinds = append(kinds, fmt.Sprintf("%d of a %s", s.operations[kind], kind))
 	}
 	say("history: %d registers, runs and steps were checked; operations: %s; %d without an answer", n["parts"], strings.Join(kinds, ", "), n["unanswered"])
+	if calm := played[0].rates.calm; calm > 0 {
+		say("rate: %.1f runs a second in calm, %.1f under faults: %.0f %%", calm, played[0].rates.held, 100*played[0].rates.held/calm)
+	}
 	say("kills=%d runs=%d steps=%d repeated=%d lost=%d violations=%d", n["kills"], n["runs"], n["steps"], n["repeated"], n["lost"], n["violations"])
 	return lines
 }

@@ -29,6 +29,7 @@ type asked struct {
 	opened    map[string]map[string]bool // by app: acknowledged, and not known to have ended
 	recent    []string                   // acknowledged, newest last
 	endedRuns []string                   // known to have ended, newest last
+	endings   int                        // acknowledged runs that are known to have ended
 }
 
 func newAsked() *asked {
@@ -80,9 +81,17 @@ func (a *asked) ended(run string) {
 	for _, open := range a.opened {
 		if open[run] {
 			delete(open, run)
+			a.endings++
 			a.endedRuns = lastOf(append(a.endedRuns, run))
 		}
 	}
+}
+
+// over is how many of the acknowledged runs are known to have ended.
+func (a *asked) over() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.endings
 }
 
 func (a *asked) stepsOf(run string) []string {

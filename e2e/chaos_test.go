@@ -30,23 +30,24 @@ const (
 // chaos is a world in which every process is killed and frozen while clients work, and the record of it.
 type chaos struct {
 	*world
-	seed    uint64
-	kills   int // that are asked for
-	say     func(format string, args ...any)
-	begun   time.Time
-	victims []*victim
-	history *history.History
-	caller  caller
-	asked   *asked
-	keys    atomic.Int64
-	events  atomic.Int64
-	counts  struct{ started, found, replays, emits, hooks, reads, cancels atomic.Int64 }
-	lasted  time.Duration // of the faults
-	settled time.Duration // from the last fault to the last run's end
-	judged  *judge
-	verdict history.Verdict
-	pids    map[int]bool // processes of apps that have run a body
-	looked  int          // marks that were looked at for pids
+	chaosSpec
+	begun         time.Time
+	serverVictims []*victim // all that is no app
+	appVictims    map[string]*victim
+	victims       []*victim // both
+	history       *history.History
+	caller        caller
+	asked         *asked
+	keys          atomic.Int64
+	events        atomic.Int64
+	counts        struct{ started, found, replays, emits, hooks, reads, cancels atomic.Int64 }
+	lasted        time.Duration                // of the faults
+	rates         struct{ calm, held float64 } // runs that clients saw end, a second
+	settled       time.Duration                // from the last fault to the last run's end
+	judged        *judge
+	verdict       history.Verdict
+	pids          map[int]bool // processes of apps that have run a body
+	looked        int          // marks that were looked at for pids
 
 	mu         sync.Mutex
 	violations []string // guarded by mu
@@ -58,31 +59,57 @@ func (c *chaos) violate(format string, args ...any) {
 	c.violations = append(c.violations, fmt.Sprintf(format, args...))
 }
 
-func newChaos(t *testing.T, seed uint64, kills int, say func(string, ...any)) *chaos {
+// chaosSpec says what a chaos is to be.
+type chaosSpec struct {
+	seed  uint64
+	kills int           // that are asked for
+	runs  int           // that must have ended
+	calm  time.Duration // without faults, at first
+	say   func(format string, args ...any)
+	// pickUpMax bounds a pick-up once servers and app work and are left alone.
+	pickUpMax time.Duration
+}
+
+// newSingle makes the chaos of one server on the embedded store.
+func newSingle(t *testing.T, spec chaosSpec) *chaos {
 	t.Helper()
-	c := &chaos{world: newWorld(t), seed: seed, kills: kills, say: say, history: history.New(), asked: newAsked(), pids: map[int]bool{}}
+	w := newWorld(t)
 	flags := []string{"--lease", shortLease.String()}
 	for _, language := range languages {
 		addr := freeAddress(t)
-		c.app(language, addr, keyed(oldKey, "")...).start()
+		w.app(language, addr, keyed(oldKey, "")...).start()
 		flags = append(flags, "--app", appURL(addr))
 	}
-	c.serve(oldKey, flags...).start()
+	w.serve(oldKey, flags...).start()
 	for _, language := range languages {
-		c.ready(language)
+		w.ready(language)
 	}
-	transport := &http.Transport{MaxIdleConnsPerHost: len(languages) * clientsPerApp}
-	t.Cleanup(transport.CloseIdleConnections)
-	c.caller.url, c.caller.key, c.caller.http = c.url, c.key, &http.Client{Transport: transport}
-	server := newVictim(c.server, c.stream(0), serverUpMax, deck(18, 3, 1))
+	c := newChaos(w, spec)
+	server := newVictim(c.server, c.stream(0), lengths{0, serverUpMax}, deck(18, 3, 1))
 	server.quiet = true
-	c.victims = append(c.victims, server)
+	c.serverVictims = []*victim{server}
+	c.addApps(lengths{0, chaosAppUpMax})
+	return c
+}
+
+// newChaos makes a chaos of what has started. Its victims are to be added, the apps last.
+func newChaos(w *world, spec chaosSpec) *chaos {
+	c := &chaos{world: w, chaosSpec: spec, history: history.New(), asked: newAsked(), pids: map[int]bool{}, appVictims: map[string]*victim{}}
+	transport := &http.Transport{MaxIdleConnsPerHost: len(languages) * clientsPerApp}
+	w.t.Cleanup(transport.CloseIdleConnections)
+	c.caller.url, c.caller.key, c.caller.http = c.url, c.key, &http.Client{Transport: transport}
+	return c
+}
+
+// addApps makes the apps victims, which live for so long.
+func (c *chaos) addApps(lives lengths) {
+	c.victims = slices.Clone(c.serverVictims)
 	for i, language := range languages {
-		app := newVictim(c.apps[language], c.stream(1+i), chaosAppUpMax, deck(4, 1, 1))
+		app := newVictim(c.apps[language], c.stream(len(c.serverVictims)+i), lives, deck(4, 1, 1))
 		app.atWork = c.hasRunBody
+		c.appVictims[language] = app
 		c.victims = append(c.victims, app)
 	}
-	return c
 }
 
 // stream is one of the streams of chance that the seed gives.
@@ -106,9 +133,25 @@ func (c *chaos) killed() (n int) {
 	return n
 }
 
-// injected tells that each fault was injected into each process, as far as so few kills are expected to.
-func (c *chaos) injected() bool {
-	return !slices.ContainsFunc(c.victims, func(v *victim) bool { return !v.complete() })
+// missing are the faults that were never injected, by the kind of their victims.
+func (c *chaos) missing() (list []string) {
+	counts := map[string]map[card]int{}
+	for _, v := range c.victims {
+		if counts[v.kind] == nil {
+			counts[v.kind] = map[card]int{}
+		}
+		for kind, n := range v.counts {
+			counts[v.kind][kind] += n
+		}
+	}
+	for _, v := range c.victims {
+		for _, kind := range v.deck {
+			if what := fmt.Sprintf("%s of %s", kind, v.kind); counts[v.kind][kind] == 0 && !slices.Contains(list, what) {
+				list = append(list, what)
+			}
+		}
+	}
+	return list
 }
 
 // strike kills and freezes until it is enough.
@@ -116,7 +159,7 @@ func (c *chaos) strike() {
 	beat := time.NewTicker(chaosBeat)
 	defer beat.Stop()
 	spoken := time.Now()
-	for c.killed() < c.kills || !c.injected() {
+	for c.killed() < c.kills || len(c.missing()) > 0 || c.asked.over() < c.runs {
 		select {
 		case <-beat.C:
 		case <-c.t.Context().Done():
@@ -127,8 +170,8 @@ func (c *chaos) strike() {
 		}
 		if time.Since(spoken) > progressEvery {
 			spoken = time.Now()
-			c.say("%v, seed %d: %d of %d kills, %d runs started, %d reads, %d violations", time.Since(c.begun).Round(time.Second), c.seed,
-				c.killed(), c.kills, c.counts.started.Load(), c.counts.reads.Load(), c.violated())
+			c.say("%v, seed %d: %d of %d kills, %d runs started, %d seen to end, %d reads, %d violations", time.Since(c.begun).Round(time.Second), c.seed,
+				c.killed(), c.kills, c.counts.started.Load(), c.asked.over(), c.counts.reads.Load(), c.violated())
 		}
 	}
 	for _, v := range c.victims {
@@ -150,8 +193,15 @@ func (c *chaos) play() {
 		l := &loader{chaos: c, app: languages[i%len(languages)], random: c.stream(firstClient + i)}
 		clients.Go(func() { l.work(stop) })
 	}
-	c.strike()
-	c.lasted = time.Since(c.begun)
+	if c.calm > 0 {
+		eventually(c.t, within, "the first run to end", func() bool { return c.asked.over() > 0 })
+		c.rates.calm = c.rate(func() { pass(c.t.Context(), c.calm) })
+	}
+	c.rates.held = c.rate(func() {
+		struck := time.Now()
+		c.strike()
+		c.lasted = time.Since(struck)
+	})
 	close(stop)
 	clients.Wait()
 	calm := time.Now()
@@ -162,11 +212,16 @@ func (c *chaos) play() {
 	for _, violation := range c.verdict.Violations {
 		c.violate("%s", violation)
 	}
-	for _, v := range c.victims {
-		if !v.complete() {
-			c.violate("a kind of fault was never injected into %s: %v", v.process.name, v.counts)
-		}
+	for _, what := range c.missing() {
+		c.violate("a fault was never injected: %s", what)
 	}
+}
+
+// rate is how many runs clients see end in a second of something.
+func (c *chaos) rate(during func()) float64 {
+	before, begun := c.asked.over(), time.Now()
+	during()
+	return float64(c.asked.over()-before) / time.Since(begun).Seconds()
 }
 
 // allRuns waits until every run has ended, and gives them all. A run may start others until it has ended, so the list is read again
@@ -219,7 +274,7 @@ func (c *chaos) lastOf(run apitype.Run, deadline time.Time) apitype.Run {
 	for run.EndedAt == nil {
 		if time.Now().After(deadline) {
 			c.violate("run %s has not ended %v after the faults: %s\nThe server's log has of it:\n%s\nIts app's log has of it:\n%s",
-				run.ID, endWithin, asJSON(c.t, run), c.server.linesWith(run.ID), c.apps[run.App].linesWith(run.ID))
+				run.ID, endWithin, asJSON(c.t, run), c.said(run.ID), c.apps[run.App].linesWith(run.ID))
 			return run
 		}
 		h := c.try(http.MethodGet, fmt.Sprintf("/v1/runs/%s?waitMs=%d", run.ID, waitEndMs), nil)

@@ -2,8 +2,10 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -16,11 +18,33 @@ const (
 	killed     card = iota // SIGKILL, and started again
 	frozen                 // SIGSTOP for less than a lease, then SIGCONT
 	frozenLong             // SIGSTOP for longer than a lease
+	severed                // nothing gets through to its database, as where a network drops packets
 )
 
 func (c card) String() string {
-	return map[card]string{killed: "kill", frozen: "short stop", frozenLong: "long stop"}[c]
+	return [...]string{"kill", "short stop", "long stop", "cut off from the database"}[c]
 }
+
+// target is what faults are injected into.
+type target interface {
+	called() string
+	pid() int // another one after each start
+	works(ctx context.Context) bool
+	hasEnded() bool
+	lastWords() []byte
+	kill()
+	launch() // does not wait
+	signal(s syscall.Signal)
+}
+
+// line is what lies between a process and its database.
+type line interface {
+	Hold()
+	Release()
+}
+
+// lengths bound how long something lasts.
+type lengths struct{ least, most time.Duration }
 
 // Times of faults.
 const (
@@ -28,17 +52,24 @@ const (
 	// and the server, which must take what is saved, is away half of the time.
 	chaosAppUpMax = 2 * time.Second
 	freezeMax     = 1500 * time.Millisecond
-	freezeLongMin = shortLease + 500*time.Millisecond
-	freezeLongMax = shortLease + 3*time.Second
 	// A server that never works for longer than two heartbeat intervals finds no call cut, and picks nothing up (C1). So one in quietOneIn
 	// of its lives is longer.
-	quietMin, quietMax, quietOneIn = 3 * time.Second, 6 * time.Second, 8
-	// deadMax is how long a process stays away after some of its kills; after most it comes back at once.
-	deadMax = 300 * time.Millisecond
+	quietOneIn = 8
 	// idleMax is how long a process may do nothing before it counts as at work all the same.
 	idleMax = 10 * time.Second
+	// restartAfter is the pause of whoever supervises a process that ended by itself.
+	restartAfter = 200 * time.Millisecond
 	// healthWithin bounds one look at a process's health: others are looked at after it.
 	healthWithin = 200 * time.Millisecond
+)
+
+// What is so of most victims.
+var (
+	quietLives  = lengths{3 * time.Second, 6 * time.Second}
+	freezes     = lengths{freezeMax / 30, freezeMax}
+	longFreezes = lengths{shortLease + 500*time.Millisecond, shortLease + 3*time.Second}
+	// absences are how long a process stays away after some of its kills; after most it comes back at once.
+	absences = lengths{0, 300 * time.Millisecond}
 )
 
 // fault is one that was injected.
@@ -50,13 +81,20 @@ type fault struct {
 
 // victim is a process at which faults are injected, all drawn from a seed. One goroutine uses it.
 type victim struct {
-	process *process
+	process target
 	random  *rand.Rand
-	upMax   time.Duration // it is at work for so long at most
-	quiet   bool          // some of its lives are longer
-	deck    []card        // one of each kind at least, shuffled again once they are used up
+	kind    string  // those of one kind are to meet each fault among them
+	lives   lengths // for how long it is at work
+	quiet   bool    // some of its lives are longer
+	stops   lengths // frozenLong
+	cuts    lengths // severed
+	away    lengths // after some kills
+	line    line    // nil where nothing is severed
+	deck    []card  // one of each kind at least, shuffled again once they are used up
 	left    []card
 	atWork  func(pid int) bool // it has done something since it started
+	// supervised: where it ends by itself while it starts, since what it needs is away, it is started again.
+	supervised bool
 
 	phase  phase
 	since  time.Time // when the phase began
@@ -74,27 +112,27 @@ const (
 	down
 )
 
-func newVictim(p *process, random *rand.Rand, upMax time.Duration, deck []card) *victim {
+func newVictim(p target, random *rand.Rand, lives lengths, deck []card) *victim {
 	return &victim{
-		process: p, random: random, upMax: upMax, deck: deck,
+		process: p, random: random, kind: p.called(), lives: lives, stops: longFreezes, away: absences, deck: deck,
 		atWork: func(int) bool { return true }, phase: up, since: time.Now(), counts: map[card]int{},
 	}
 }
 
-// deck makes a deck of cards.
-func deck(kills, stops, longStops int) []card {
-	var cards []card
-	for c, n := range map[card]int{killed: kills, frozen: stops, frozenLong: longStops} {
+// deck makes a deck of so many cards of each kind, in the order of the kinds.
+func deck(counts ...int) []card {
+	var made []card
+	for c, n := range counts {
 		for range n {
-			cards = append(cards, c)
+			made = append(made, card(c))
 		}
 	}
-	return cards
+	return made
 }
 
-// between draws a duration.
-func (v *victim) between(least, most time.Duration) time.Duration {
-	return least + time.Duration(v.random.Int64N(int64(most-least)))
+// draw draws a duration.
+func (v *victim) draw(l lengths) time.Duration {
+	return l.least + time.Duration(v.random.Int64N(int64(l.most-l.least)))
 }
 
 // advance does to the process what is due, and never waits.
@@ -102,7 +140,10 @@ func (v *victim) advance(t *testing.T) {
 	t.Helper()
 	now := time.Now()
 	if v.phase != down && v.process.hasEnded() {
-		t.Fatalf("%s ended, and not by this test: %v\n%s", v.process.name, v.process.command.ProcessState, v.process.lastWords())
+		if v.phase != starting || !v.supervised {
+			t.Fatalf("%s ended, and not by this test:\n%s", v.process.called(), v.process.lastWords())
+		}
+		v.become(down, restartAfter)
 	}
 	switch v.phase {
 	case starting:
@@ -114,11 +155,11 @@ func (v *victim) advance(t *testing.T) {
 		case v.until.IsZero() && (v.atWork(v.process.pid()) || now.Sub(v.since) > idleMax):
 			v.until = now.Add(v.life())
 		case !v.until.IsZero() && !now.Before(v.until):
-			v.strike(t)
+			v.strike()
 		}
 	case stopped:
 		if !now.Before(v.until) {
-			v.goOn(t)
+			v.goOn()
 		}
 	case down:
 		if !now.Before(v.until) {
@@ -131,9 +172,9 @@ func (v *victim) advance(t *testing.T) {
 // life draws how long the process is left alone.
 func (v *victim) life() time.Duration {
 	if v.quiet && v.random.IntN(quietOneIn) == 0 {
-		return v.between(quietMin, quietMax)
+		return v.draw(quietLives)
 	}
-	return v.between(0, v.upMax)
+	return v.draw(v.lives)
 }
 
 // work notes that the process works again.
@@ -145,7 +186,7 @@ func (v *victim) work() {
 func (v *victim) isHealthy(ctx context.Context) bool {
 	limited, cancel := context.WithTimeout(ctx, healthWithin)
 	defer cancel()
-	return healthy(limited, v.process.health)
+	return v.process.works(limited)
 }
 
 func (v *victim) become(s phase, length time.Duration) {
@@ -156,8 +197,7 @@ func (v *victim) become(s phase, length time.Duration) {
 }
 
 // strike injects the next fault.
-func (v *victim) strike(t *testing.T) {
-	t.Helper()
+func (v *victim) strike() {
 	if len(v.left) == 0 {
 		v.left = append(v.left, v.deck...)
 		v.random.Shuffle(len(v.left), func(i, j int) { v.left[i], v.left[j] = v.left[j], v.left[i] })
@@ -168,9 +208,11 @@ func (v *victim) strike(t *testing.T) {
 	case killed:
 		v.kill()
 	case frozen:
-		v.stop(t, next, v.between(freezeMax/30, freezeMax))
+		v.stop(next, v.draw(freezes))
 	case frozenLong:
-		v.stop(t, next, v.between(freezeLongMin, freezeLongMax))
+		v.stop(next, v.draw(v.stops))
+	case severed:
+		v.stop(next, v.draw(v.cuts))
 	}
 }
 
@@ -180,29 +222,43 @@ func (v *victim) kill() {
 	v.process.kill()
 	dead := time.Duration(0)
 	if v.random.IntN(4) == 0 {
-		dead = v.between(0, deadMax)
+		dead = v.draw(v.away)
 	}
 	v.become(down, dead)
 }
 
-func (v *victim) stop(t *testing.T, c card, length time.Duration) {
-	t.Helper()
+func (v *victim) stop(c card, length time.Duration) {
 	v.counts[c]++
 	v.faults = append(v.faults, fault{card: c, pid: v.process.pid(), from: time.Now()})
-	v.process.signal(syscall.SIGSTOP)
+	if c == severed {
+		v.line.Hold()
+	} else {
+		v.process.signal(syscall.SIGSTOP)
+	}
 	v.become(stopped, length)
 }
 
 // goOn ends a stop; one in four processes never learns of it, since it is killed where it stands.
-func (v *victim) goOn(t *testing.T) {
-	t.Helper()
+func (v *victim) goOn() {
 	if v.random.IntN(4) == 0 {
 		v.faults[len(v.faults)-1].to = time.Now()
 		v.kill()
+		if v.line != nil {
+			v.line.Release()
+		}
 		return
 	}
-	v.process.signal(syscall.SIGCONT)
+	v.free()
 	v.work()
+}
+
+// free lets a process that was stopped go on.
+func (v *victim) free() {
+	if v.faults[len(v.faults)-1].card == severed {
+		v.line.Release()
+	} else {
+		v.process.signal(syscall.SIGCONT)
+	}
 }
 
 // rest ends every fault and returns when the process works.
@@ -210,20 +266,35 @@ func (v *victim) rest(t *testing.T) {
 	t.Helper()
 	switch v.phase {
 	case stopped:
-		v.process.signal(syscall.SIGCONT)
+		v.free()
 	case down:
 		v.process.launch()
 	case starting, up:
 	}
-	eventually(t, within, v.process.name+" to answer again", func() bool { return v.isHealthy(t.Context()) })
+	eventually(t, within, v.process.called()+" to answer again", func() bool {
+		if v.supervised && v.process.hasEnded() {
+			v.process.launch()
+		}
+		return v.isHealthy(t.Context())
+	})
 	if v.phase != up {
 		v.work()
 	}
 }
 
-// complete tells that each kind of fault was injected.
-func (v *victim) complete() bool {
-	return v.counts[killed] > 0 && v.counts[frozen] > 0 && v.counts[frozenLong] > 0
+// tell says how often what was done to it.
+func (v *victim) tell(counts map[card]int) string {
+	said := []string{fmt.Sprintf("%d kills", counts[killed])}
+	for _, each := range []struct {
+		card  card
+		times lengths
+		what  string
+	}{{frozen, freezes, "stops"}, {frozenLong, v.stops, "stops"}, {severed, v.cuts, "cuts of its way to the database"}} {
+		if slices.Contains(v.deck, each.card) {
+			said = append(said, fmt.Sprintf("%d %s of %v to %v", counts[each.card], each.what, each.times.least, each.times.most))
+		}
+	}
+	return v.process.called() + ": " + strings.Join(said, ", ")
 }
 
 // stoppedFor is how long a process stood still before an instant, in stops after which it had not yet gone on for long: not for
@@ -231,7 +302,7 @@ func (v *victim) complete() bool {
 func (v *victim) stoppedFor(pid int, from, to time.Time) (sum time.Duration) {
 	awake := from.Add(-unaware)
 	for _, f := range slices.Backward(v.faults) {
-		if f.card == killed || f.pid != pid || !f.to.After(awake) || !f.from.Before(to) {
+		if f.card == killed || f.card == severed || f.pid != pid || !f.to.After(awake) || !f.from.Before(to) {
 			continue
 		}
 		sum += f.to.Sub(f.from)

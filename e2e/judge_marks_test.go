@@ -71,7 +71,7 @@ func TestWrongMarksAreFound(t *testing.T) {
 func handmade(t *testing.T, faults []fault) *chaos {
 	t.Helper()
 	nothing := &process{}
-	c := &chaos{world: &world{t: t, server: nothing, apps: map[string]*process{"go": nothing}}, history: history.New()}
-	c.victims = []*victim{{process: nothing}, {process: nothing, faults: faults}}
+	c := &chaos{world: &world{t: t, apps: map[string]*process{"go": nothing}}, chaosSpec: chaosSpec{pickUpMax: singlePickUpMax}, history: history.New()}
+	c.serverVictims, c.appVictims = []*victim{{process: nothing}}, map[string]*victim{"go": {process: nothing, faults: faults}}
 	return c
 }

@@ -22,8 +22,9 @@ const (
 	unaware = time.Second
 	// skew is how far the clock of a mark may be from the tests'.
 	skew = 15 * time.Millisecond
-	// pickUpMax bounds a pick-up once server and app work and are left alone: a lease, the question, the app's pause, a busy machine.
-	pickUpMax = shortLease + question + 12*time.Second
+	// singlePickUpMax is pickUpMax of one server: a lease, the question, the app's pause, a busy machine. Among several nodes a call that
+	// nobody hears is kept for longer.
+	singlePickUpMax = shortLease + question + 12*time.Second
 	// cutsMax is how many cuts in a row fail a run (C13).
 	cutsMax = 10
 )
@@ -100,22 +101,26 @@ func (j *judge) logs(run apitype.Run) string {
 	for _, m := range j.byRun[run.ID] {
 		fmt.Fprintf(&text, "  %s attempt %d of %q in process %d\n", clock(time.UnixMicro(int64(m.At*1000))), m.Attempt, m.Step, m.PID)
 	}
-	for _, v := range []*victim{j.victims[0], j.victimOf(run.App)} {
+	for _, v := range append(slices.Clone(j.serverVictims), j.appVictims[run.App]) {
 		for _, f := range v.faults {
 			if f.to.After(run.CreatedAt.Time) && (run.EndedAt == nil || f.from.Before(run.EndedAt.Time)) {
-				fmt.Fprintf(&text, "  %s %s of %s, process %d, which worked again %s\n", clock(f.from), f.card, v.process.name, f.pid, clock(f.to))
+				fmt.Fprintf(&text, "  %s %s of %s, process %d, which worked again %s\n", clock(f.from), f.card, v.process.called(), f.pid, clock(f.to))
 			}
 		}
 	}
 	return fmt.Sprintf("Its bodies and the faults of its time:\n%sThe server's log has of it:\n%s\nIts app's log has of it:\n%s",
-		text.String(), j.server.linesWith(run.ID), j.apps[run.App].linesWith(run.ID))
+		text.String(), j.said(run.ID), j.apps[run.App].linesWith(run.ID))
 }
 
 func clock(t time.Time) string { return t.UTC().Format("15:04:05.0000") }
 
-// victimOf is an app's record of faults.
-func (j *judge) victimOf(app string) *victim {
-	return j.victims[1+slices.Index(languages, app)]
+// calmAt is for how long an app and all servers have worked at an instant.
+func (j *judge) calmAt(app *victim, at time.Time) time.Duration {
+	calm := at.Sub(app.workedSince(at))
+	for _, server := range j.serverVictims {
+		calm = min(calm, at.Sub(server.workedSince(at)))
+	}
+	return calm
 }
 
 // repeats checks that a body ran again as the same attempt only where it had been cut off.
@@ -124,7 +129,7 @@ func (j *judge) repeats(run apitype.Run) {
 		step    string
 		attempt int
 	}
-	before, app := map[body]plan.Mark{}, j.victimOf(run.App)
+	before, app := map[body]plan.Mark{}, j.appVictims[run.App]
 	for _, m := range j.byRun[run.ID] {
 		b := body{m.Step, m.Attempt}
 		first, again := before[b]
@@ -136,9 +141,9 @@ func (j *judge) repeats(run apitype.Run) {
 		if first.PID != m.PID {
 			if at, ok := app.killOf(first.PID); ok {
 				j.cutByKill++
-				calm := min(to.Sub(app.workedSince(to)), to.Sub(j.victims[0].workedSince(to)))
+				calm := j.calmAt(app, to)
 				j.pickUps, j.calmPickUps = append(j.pickUps, to.Sub(at)), append(j.calmPickUps, calm)
-				if calm > pickUpMax {
+				if calm > j.pickUpMax {
 					j.violate("step %q of %s was picked up %v after server and app worked again\n%s", m.Step, run.ID, calm, j.logs(run))
 				}
 			} else {
@@ -181,7 +186,7 @@ func (j *judge) results(run apitype.Run, p plan.Plan) {
 		ran := bodies[s.Name]
 		if i := slices.IndexFunc(ran, func(m plan.Mark) bool { return m.ID == result.ID }); i < 0 {
 			j.violate("step %q of %s has the result of body %s, which never ran: %+v", s.Name, run.ID, result.ID, ran)
-		} else if last := ran[len(ran)-1]; i < len(ran)-1 && j.victimOf(run.App).stoppedFor(last.PID, run.CreatedAt.Time, time.Now()) < cutMin {
+		} else if last := ran[len(ran)-1]; i < len(ran)-1 && j.appVictims[run.App].stoppedFor(last.PID, run.CreatedAt.Time, time.Now()) < cutMin {
 			j.repeated++
 			j.violate("step %q of %s has the result of its body %d of %d\n%s", s.Name, run.ID, i+1, len(ran), j.logs(run))
 		}
@@ -203,7 +208,7 @@ func (j *judge) end(run apitype.Run, p plan.Plan) {
 	}
 	for _, m := range j.byRun[run.ID] {
 		at := time.UnixMicro(int64(m.At * 1000))
-		if run.EndedAt != nil && at.Add(-skew).After(run.EndedAt.Time) && j.victimOf(run.App).stoppedFor(m.PID, at, at) < cutMin {
+		if run.EndedAt != nil && at.Add(-skew).After(run.EndedAt.Time) && j.appVictims[run.App].stoppedFor(m.PID, at, at) < cutMin {
 			j.violate("a body of step %q of %s began after the run had ended, at %v\n%s", m.Step, run.ID, run.EndedAt, j.logs(run))
 		}
 		if most, ok := attemptsMax[m.Step]; ok && m.Attempt > most {
@@ -217,7 +222,7 @@ func (j *judge) end(run apitype.Run, p plan.Plan) {
 	case run.Status == "failed" && fails && run.Error.Message == "attempt 5 throws":
 	case run.Status == "failed" && (run.Error.Name == "StepCutOffError" || run.Error.Name == "RunCutOffError"):
 		j.cutOffs++
-		if n := j.victimOf(run.App).cutsIn(run.CreatedAt.Time, run.EndedAt.Time); n < cutsMax {
+		if n := j.appVictims[run.App].cutsIn(run.CreatedAt.Time, run.EndedAt.Time); n < cutsMax {
 			j.violate("run %s failed as cut off %d times, but its app was killed or frozen %d times: %s\n%s", run.ID, cutsMax, n, asJSON(j.t, run.Error), j.logs(run))
 		}
 	default:

@@ -54,6 +54,12 @@ func (p *process) tidy() {
 func (p *process) start() {
 	p.t.Helper()
 	p.launch()
+	p.answers()
+}
+
+// answers returns when the program works.
+func (p *process) answers() {
+	p.t.Helper()
 	p.t.Log(p.name, "is process", p.pid())
 	eventually(p.t, within, p.name+" to answer", func() bool {
 		if p.hasEnded() {
@@ -95,6 +101,10 @@ func environment() []string {
 	}
 	return kept
 }
+
+func (p *process) called() string { return p.name }
+
+func (p *process) works(ctx context.Context) bool { return healthy(ctx, p.health) }
 
 func (p *process) pid() int { return p.command.Process.Pid }
 

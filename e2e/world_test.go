@@ -32,17 +32,19 @@ func inEach(t *testing.T, test func(*testing.T, string)) {
 	}
 }
 
-// world is one server with its apps, and the files outside in which steps leave their marks.
+// world is one server, or several nodes, with its apps, and the files outside in which steps leave their marks.
 type world struct {
 	t      *testing.T
 	dir    string
-	server *process
+	server *process // of several nodes none
 	url    string
 	addr   string
 	key    string // the API key; empty for dev
 	api    *client.Client
 	apps   map[string]*process
 	seen   seen
+
+	servers []*process // all of them
 }
 
 const apiKey = "an-api-key-of-the-tests-with-40-characters"
@@ -74,7 +76,12 @@ func (w *world) connect(key string) {
 func (w *world) dev(flags ...string) *process {
 	args := append([]string{"dev", "--addr", w.addr, "--data", filepath.Join(w.dir, "data")}, flags...)
 	w.server = &process{t: w.t, name: "the server", path: built.server, args: args, health: w.url + "/readyz"}
+	return w.tidyServer()
+}
+
+func (w *world) tidyServer() *process {
 	w.server.tidy()
+	w.servers = append(w.servers, w.server)
 	return w.server
 }
 
@@ -85,9 +92,8 @@ func (w *world) serve(signingKey string, flags ...string) *process {
 		t: w.t, name: "the server", path: built.server, args: args, health: w.url + "/readyz",
 		env: []string{"NELKAP_SIGNING_KEY=" + signingKey, "NELKAP_API_KEY=" + apiKey},
 	}
-	w.server.tidy()
 	w.connect(apiKey)
-	return w.server
+	return w.tidyServer()
 }
 
 // app prepares an app at an address. env is added to what it needs. The caller starts it.
@@ -165,7 +171,7 @@ func (w *world) end(runID string, limit time.Duration) apitype.Run {
 		}
 	}
 	w.t.Fatalf("waited %v in vain for the end of %s: %s\nIts steps: %s\nThe server's log has of it:\n%s",
-		time.Since(start).Round(time.Millisecond), runID, asJSON(w.t, run), asJSON(w.t, w.steps(runID)), w.server.linesWith(runID))
+		time.Since(start).Round(time.Millisecond), runID, asJSON(w.t, run), asJSON(w.t, w.steps(runID)), w.said(runID))
 	return run
 }
 

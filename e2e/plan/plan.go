@@ -38,6 +38,8 @@ type Step struct {
 	// SleepsMs makes the step a sleep, and WaitsFor one that waits for an event of that name: they have no body and leave no mark.
 	SleepsMs int    `json:"sleepsMs,omitempty"`
 	WaitsFor string `json:"waitsFor,omitempty"`
+	// Invokes makes it a child run of Planned with these steps, for whose end it waits: it has no body either.
+	Invokes []Step `json:"invokes,omitempty"`
 }
 
 // Kinds of marks.

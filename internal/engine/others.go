@@ -105,6 +105,8 @@ func (e *Engine) heardElsewhere(l *live, asked int) bool {
 	switch {
 	case err != nil:
 		e.ask(l, time.Second) // what others have heard is not known
+	case e.peers.steadySince().After(l.askedAt):
+		e.ask(l, 2*interval) // nor could they tell while the store was away (C2)
 	case l.lastHeard().After(l.askedAt):
 		e.ask(l, 2*interval)
 	case l.wait < 2*interval && time.Since(l.lastHeard()) < interval+beatEvery:

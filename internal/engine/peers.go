@@ -250,6 +250,13 @@ func (p *peers) hears(callID string) time.Time {
 	return last
 }
 
+// steadySince is since when this node has written its heartbeats and read the others' without a gap.
+func (p *peers) steadySince() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.steady
+}
+
 // loss is a node that is lost, and since when it has said nothing.
 type loss struct {
 	node  string

@@ -160,7 +160,7 @@ func (e *Engine) fire(run workflow.Run) bool {
 	return err == nil
 }
 
-// leaseOver looks whether the call was heard of since its lease was stored: then the stored time moves on (C5), else it is cut.
+// leaseOver looks whether the call was heard of since its lease was stored: then the stored time moves on (C5), else it is cut, or asked for.
 func (e *Engine) leaseOver(run workflow.Run) bool {
 	e.mu.Lock()
 	e.awake()
@@ -171,6 +171,14 @@ func (e *Engine) leaseOver(run workflow.Run) bool {
 		l.stalled = time.Since(l.moved) >= e.options.Stall
 	}
 	stalled := l != nil && l.stalled
+	if left < time.Millisecond && !stalled && !e.peers.alone() {
+		// The app may have been heard at another node that could not tell, or by none since the store was away and none was ready. So the
+		// lease's end among several nodes is a question, which nobody leaves unanswered who lives (C2).
+		left = 2 * heartbeat(run.Lease)
+		if l.question == nil {
+			e.ask(l, left)
+		}
+	}
 	e.mu.Unlock()
 	if l == nil {
 		e.adopt(run)

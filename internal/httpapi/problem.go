@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -36,6 +38,7 @@ var known = []struct {
 	{engine.ErrBusy, http.StatusTooManyRequests, "busy", "try again after Retry-After"},
 	{engine.ErrStopping, http.StatusServiceUnavailable, "stopping", "try again after Retry-After"},
 	{engine.ErrUnstored, http.StatusServiceUnavailable, "store_unavailable", "try again after Retry-After"},
+	{store.ErrUnavailable, http.StatusServiceUnavailable, "store_unavailable", "try again after Retry-After"},
 	{store.ErrUnknown, http.StatusServiceUnavailable, "outcome_unknown", "send the same request again, with its id, key or Idempotency-Key: it finds what was stored"},
 	{engine.ErrUnknownWorkflow, http.StatusUnprocessableEntity, "workflow_unknown", "start the app that has it, or see GET /v1/workflows for those that there are"},
 	{engine.ErrAmbiguousWorkflow, http.StatusUnprocessableEntity, "workflow_ambiguous", ""},
@@ -50,6 +53,9 @@ var known = []struct {
 	{context.Canceled, 499, "client_closed_request", ""},
 }
 
+// private are errors whose texts tell of the database and of who uses it: they go to the log alone.
+var private = []error{store.ErrUnavailable, store.ErrUnknown}
+
 // problemOf turns any error into a problem. What is not on the list is a fault of ours: its text goes to the log alone.
 func (a *api) problemOf(ctx context.Context, err error) *apitype.Problem {
 	var p *apitype.Problem
@@ -59,6 +65,10 @@ func (a *api) problemOf(ctx context.Context, err error) *apitype.Problem {
 	for _, k := range known {
 		if errors.Is(err, k.err) {
 			detail := err.Error()
+			if slices.Contains(private, k.err) {
+				a.Logger.Warn("a request could not be answered", "requestId", requestID(ctx), "error", err)
+				detail = strings.TrimPrefix(k.err.Error(), "store: ")
+			}
 			if k.advice != "" {
 				detail += ": " + k.advice
 			}

@@ -29,6 +29,8 @@ var (
 	ErrLocked = errors.New("store: the data directory is in use by another process")
 	// ErrBadChange: the change itself is broken; nothing of it was written, and it can never be.
 	ErrBadChange = errors.New("store: broken change")
+	// ErrUnavailable: the store could not be read, since what keeps it is away for now.
+	ErrUnavailable = errors.New("store: the store can't be read now")
 )
 
 // Store is durable memory for runs, events, keys and apps. Its methods may be used by many goroutines.
@@ -45,7 +47,7 @@ type Store interface {
 // ErrUnknown: the outcome of a commit is not known.
 var ErrUnknown = errors.New("store: the outcome of the commit is not known")
 
-// Reader reads what is committed.
+// Reader reads what is committed. Any of its methods may fail with ErrUnavailable.
 type Reader interface {
 	// Load reads a run's own record and the size of its history. ErrNotFound.
 	Load(ctx context.Context, runID string) (workflow.Run, History, error)

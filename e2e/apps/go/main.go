@@ -134,6 +134,8 @@ func (a *app) one(ctx context.Context, run string, s plan.Step) (err error) {
 		err = step.Sleep(ctx, s.Name, time.Duration(s.SleepsMs)*time.Millisecond)
 	case s.WaitsFor != "":
 		_, _, err = step.WaitForEvent[any](ctx, s.Name, s.WaitsFor)
+	case len(s.Invokes) > 0:
+		_, err = step.Invoke(ctx, s.Name, a.planned, plan.Plan{Steps: s.Invokes, Parent: run})
 	default:
 		_, err = step.Run(ctx, s.Name, func(ctx context.Context) (plan.Result, error) { return a.body(ctx, run, s) })
 	}

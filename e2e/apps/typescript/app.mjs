@@ -56,6 +56,7 @@ async function play(plan, { run, signal }) {
     if (env.E2E_VERSION === '3') step.name = `renamed ${step.name}`;
     if (step.sleepsMs) await nelkap.step.sleep(step.name, step.sleepsMs);
     else if (step.waitsFor) await nelkap.step.waitForEvent(step.name, { event: step.waitsFor });
+    else if (step.invokes) await nelkap.step.invoke(step.name, planned, { steps: step.invokes, parent: run.id });
     else await nelkap.step.run(step.name, (context) => body(run.id, step, context));
   }
   if (plan.gate) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -19,13 +18,6 @@ func stop(t *testing.T, s *pgtest.Server) {
 	if err := s.Stop(); err != nil {
 		t.Error(err)
 	}
-}
-
-// synchronous has a server's commits wait for a standby of that name, from some moment on: each of its processes reads its settings anew
-// when it comes to it.
-func synchronous(t *testing.T, s *pgtest.Server, name string) {
-	t.Helper()
-	s.Exec(t, "postgres", fmt.Sprintf("ALTER SYSTEM SET synchronous_standby_names = '%s'", name), "SELECT pg_reload_conf()")
 }
 
 // follows returns when a server's standby has on disk what the server has.
@@ -60,10 +52,9 @@ func TestTheStoreFollowsAFailover(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop(t, standby)
-	synchronous(t, primary, "*")
+	primary.Synchronous(t, "*")
 
-	both := strings.Replace(primary.URL("postgres"), "/postgres?", fmt.Sprintf(",127.0.0.1:%d/postgres?", standby.Port), 1)
-	s := openURL(t, both)
+	s := openURL(t, primary.URLWith(standby, "postgres"))
 	if res := storetest.Commit(t, s, saving(run.ID, "acknowledged")...); res.Err != nil {
 		t.Fatal(res.Err)
 	}
@@ -79,7 +70,7 @@ func TestTheStoreFollowsAFailover(t *testing.T) {
 	if err == nil || errors.Is(err, store.ErrBadChange) || errors.Is(err, store.ErrUnknown) {
 		t.Fatalf("while no server writes: %v", err)
 	}
-	standby.Exec(t, "postgres", "SELECT pg_promote()")
+	standby.Promote(t)
 	if res := storetest.Commit(t, s, saving(run.ID, "after")...); res.Err != nil {
 		t.Fatal(res.Err)
 	}
@@ -98,7 +89,7 @@ func TestACommitThatWaitsForItsStandby(t *testing.T) {
 	defer stop(t, server)
 	s := openURL(t, server.URL("postgres"))
 	run := inCall(t, s, 1)
-	synchronous(t, server, "nobody")
+	server.Synchronous(t, "nobody")
 	type end struct {
 		want string // the history with all that was tried
 		err  error

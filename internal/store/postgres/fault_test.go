@@ -282,7 +282,7 @@ func TestTheStoreGoesOnAfterTheServerCrashed(t *testing.T) {
 	if _, err := s.Commit(context.Background(), []store.Change{saving(run.ID, "a")}); err == nil || errors.Is(err, store.ErrBadChange) || errors.Is(err, store.ErrUnknown) {
 		t.Fatalf("while the server is away: %v", err)
 	}
-	if _, _, err := s.Load(context.Background(), run.ID); err == nil || errors.Is(err, store.ErrNotFound) {
+	if _, _, err := s.Load(context.Background(), run.ID); !errors.Is(err, store.ErrUnavailable) {
 		t.Fatalf("while the server is away: %v", err)
 	}
 	if err := server.Recover(); err != nil {

@@ -27,6 +27,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/nelkap/nelkap/internal/store"
 )
 
 const (
@@ -155,7 +157,7 @@ func pause(ctx context.Context, d time.Duration) {
 
 // read carries out statements that read, in one round trip, on a connection of their own.
 func (s *Store) read(ctx context.Context, fill func(*batch)) error {
-	_, err := s.retry(ctx, func(ctx context.Context) (outcome, error) {
+	o, err := s.retry(ctx, func(ctx context.Context) (outcome, error) {
 		conn, err := s.pool.Acquire(ctx)
 		if err != nil {
 			return classify(err, false), fmt.Errorf("waiting for a connection: %w", err)
@@ -166,6 +168,9 @@ func (s *Store) read(ctx context.Context, fill func(*batch)) error {
 		err = b.run(ctx, conn.Conn().PgConn())
 		return classify(err, false), err
 	})
+	if err != nil && (o == outcomeAgain || o == outcomeMoved) && !over(ctx) {
+		err = errors.Join(store.ErrUnavailable, err)
+	}
 	if err != nil {
 		return fmt.Errorf("reading: %w", err)
 	}

@@ -76,8 +76,10 @@ func (i *identity) start(log, program string, args ...string) (*process, error) 
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	started := make(chan error)
 	go func() {
-		// The kernel ends the program when the thread that started it ends, so that thread must stay.
+		// The kernel ends the program when the thread that started it ends, so that thread must stay. It is given back in the end: with a
+		// goroutine that ends locked its thread ends too, and with that whatever else it has started before.
 		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
 		err := p.cmd.Start()
 		started <- err
 		if err == nil {

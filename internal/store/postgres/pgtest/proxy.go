@@ -32,7 +32,7 @@ const (
 	CutAfterAny
 )
 
-// Proxy stands between a client and a server, and cuts a connection where it is told to.
+// Proxy stands between a client and a server, and cuts a connection where it is told to, or holds back all that goes through.
 type Proxy struct {
 	Port int
 
@@ -40,6 +40,8 @@ type Proxy struct {
 	pass atomic.Int32 // so many places of that kind are passed over before
 	cuts atomic.Int32
 	busy sync.WaitGroup
+	mu   sync.Mutex
+	held chan struct{} // closed when what is held may go on; nil while nothing is. Guarded by mu.
 }
 
 // Proxy starts a proxy before the server; it goes with the test.
@@ -60,10 +62,41 @@ func (s *Server) Proxy(t testing.TB) *Proxy {
 		}
 	})
 	t.Cleanup(func() {
+		p.Release()
 		listener.Close()
 		p.busy.Wait()
 	})
 	return p
+}
+
+// Hold has nothing go through, in either direction, as a network does that drops packets: what comes meanwhile goes on with Release. It may
+// be called twice.
+func (p *Proxy) Hold() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held == nil {
+		p.held = make(chan struct{})
+	}
+}
+
+// Release ends Hold. It may be called twice.
+func (p *Proxy) Release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held != nil {
+		close(p.held)
+		p.held = nil
+	}
+}
+
+// wait returns when what has come may go on.
+func (p *Proxy) wait() {
+	p.mu.Lock()
+	held := p.held
+	p.mu.Unlock()
+	if held != nil {
+		<-held
+	}
 }
 
 // URL is a database's, through the proxy.
@@ -92,13 +125,14 @@ func (p *Proxy) serve(client net.Conn, port int) {
 	p.busy.Go(func() {
 		defer client.Close()
 		defer server.Close()
-		if _, err := io.Copy(&answers{client, &silent, &stalled}, server); err != nil {
+		if _, err := io.Copy(&answers{client, &silent, &stalled, p}, server); err != nil {
 			return // one of the two has gone
 		}
 	})
 	buffer := make([]byte, 1<<20)
 	for {
 		n, err := client.Read(buffer)
+		p.wait()
 		if err != nil {
 			return
 		}
@@ -138,9 +172,11 @@ func (p *Proxy) takeCut(sent []byte) Cut {
 type answers struct {
 	to              io.Writer
 	silent, stalled *atomic.Bool
+	proxy           *Proxy
 }
 
 func (a *answers) Write(b []byte) (int, error) {
+	a.proxy.wait()
 	if a.silent.Load() {
 		return 0, io.ErrClosedPipe
 	}

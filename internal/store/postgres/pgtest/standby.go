@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
+	"testing"
 )
 
 // Standby starts a server that follows this one, and does not write until it is promoted. It must be stopped by its user.
@@ -21,6 +23,24 @@ func (s *Server) Standby() (*Server, error) {
 		return nil, errors.Join(fmt.Errorf("starting a standby for tests: %w", err), standby.Stop())
 	}
 	return standby, nil
+}
+
+// Synchronous has the server's commits wait for a standby of that name, * for any, from some moment on: each of its processes reads its
+// settings anew when it comes to it.
+func (s *Server) Synchronous(t testing.TB, name string) {
+	t.Helper()
+	s.Exec(t, "postgres", fmt.Sprintf("ALTER SYSTEM SET synchronous_standby_names = '%s'", name), "SELECT pg_reload_conf()")
+}
+
+// Promote makes a standby a server that writes.
+func (s *Server) Promote(t testing.TB) {
+	t.Helper()
+	s.Exec(t, "postgres", "SELECT pg_promote()")
+}
+
+// URLWith is a database's, on this server or on the other one: whichever writes.
+func (s *Server) URLWith(other *Server, database string) string {
+	return strings.Replace(s.URL(database), "/"+database+"?", fmt.Sprintf(",127.0.0.1:%d/%s?", other.Port, database), 1)
 }
 
 func (s *Server) follow(primary *Server, who *identity) error {

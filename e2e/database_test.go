@@ -1,0 +1,157 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nelkap/nelkap/e2e/plan"
+	"github.com/nelkap/nelkap/internal/client"
+	"github.com/nelkap/nelkap/internal/id"
+)
+
+const (
+	// databaseCrashes is how often Postgres is killed under load.
+	databaseCrashes = 4
+	// followWithin is when nodes work again with the server that is promoted (L1).
+	followWithin = 10 * time.Second
+	// outage is shorter than an app waits until it carries in its answer what it can't save (C11).
+	outage = 2 * time.Second
+	// outageRuns is how many runs of each app meet an outage.
+	outageRuns = 10
+	// loadFor is how long a load goes on between faults, and after the last one.
+	loadFor = 3 * time.Second
+)
+
+// B3, L1: Postgres is killed under load and recovers. What was acknowledged is there, bodies of apps that live run once, all runs end.
+func TestPostgresIsKilledUnderLoadAndNothingIsLost(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, newPostgres(t), clusterSpec{apps: languages})
+	a, stop := c.loadAll()
+	for range databaseCrashes {
+		pass(t.Context(), loadFor)
+		if err := c.postgres.Crash(); err != nil {
+			t.Fatal(err)
+		}
+		pass(t.Context(), loadFor)
+		c.saysUnavailable()
+		if err := c.postgres.Recover(); err != nil {
+			t.Fatal(err)
+		}
+		c.serveWithin(a, time.Now(), "Postgres answers again")
+	}
+	pass(t.Context(), loadFor)
+	stop()
+	all := c.judgeLoad(a)
+	c.judgeMarks(func(plan.Mark, plan.Mark) string { return "no app was killed" })
+	t.Logf("Postgres killed %d times; %s", databaseCrashes, all)
+}
+
+// C2: an app is frozen when its call comes, wakes while Postgres is away, and can tell nobody until that is over. By then the lease has
+// ended; the time of the outage does not count, and the body that it has begun is not repeated.
+func TestAnOutageOfPostgresCostsNoLease(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, newPostgres(t), clusterSpec{apps: languages, flags: []string{"--lease", shortLease.String()}})
+	var ids []string
+	for _, language := range languages {
+		c.apps[language].signal(syscall.SIGSTOP)
+		for range outageRuns {
+			ids = append(ids, c.run(language, plan.Plan{Steps: []plan.Step{{Name: "one"}, {Name: "two"}}}))
+		}
+	}
+	for _, id := range ids {
+		c.holder(id)
+	}
+	pass(t.Context(), shortLease-time.Second)
+	if err := c.postgres.Crash(); err != nil {
+		t.Fatal(err)
+	}
+	for _, language := range languages {
+		c.apps[language].signal(syscall.SIGCONT)
+	}
+	for _, id := range ids {
+		c.began(id, "one", 1)
+	}
+	pass(t.Context(), outage)
+	if err := c.postgres.Recover(); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		c.completed(id, goOnWithin)
+		c.bodies(id, map[string]int{"one": 1, "two": 1})
+		c.results(id)
+	}
+}
+
+// saysUnavailable checks that each node refuses to read with a sentence that tells when to come again, and nothing of the database.
+func (c *cluster) saysUnavailable() {
+	c.t.Helper()
+	for _, n := range c.nodes {
+		asked := time.Now()
+		status, text := ask(c.t, http.MethodGet, "http://"+n.addr+"/v1/runs/"+id.New(id.Run), nil, http.Header{"Authorization": {"Bearer " + c.key}})
+		if status != http.StatusServiceUnavailable || !strings.Contains(text, `"store_unavailable"`) || strings.Contains(text, "127.0.0.1") {
+			c.t.Errorf("while Postgres is away, %s answers %d: %s", n.name, status, text)
+		}
+		if took := time.Since(asked); took > followWithin {
+			c.t.Errorf("while Postgres is away, %s answers after %v", n.name, took)
+		}
+	}
+}
+
+// serveWithin waits until each node has taken a run, and checks how long that took.
+func (c *cluster) serveWithin(a *acked, since time.Time, what string) {
+	c.t.Helper()
+	for _, n := range c.nodes {
+		api := c.at(n)
+		request := client.StartRun{Workflow: plan.Planned, App: languages[0], ID: id.New(id.Run), Payload: asJSON(c.t, loadPlans[0])}
+		eventually(c.t, followWithin+within, n.name+" to take a run", func() bool {
+			_, err := api.StartRun(c.t.Context(), request)
+			return err == nil
+		})
+		a.mu.Lock()
+		a.runs = append(a.runs, request.ID)
+		a.mu.Unlock()
+	}
+	took := time.Since(since)
+	c.t.Logf("all nodes take runs %v after %s", took.Round(10*time.Millisecond), what)
+	if took > followWithin {
+		c.t.Errorf("all nodes take runs %v after %s, more than %v", took, what, followWithin)
+	}
+}
+
+// L1: the primary dies and its synchronous standby is promoted. The nodes find it by themselves, and nothing acknowledged is lost.
+func TestNodesFollowAFailoverUnderLoad(t *testing.T) {
+	t.Parallel()
+	primary := newPostgres(t)
+	standby, err := primary.Standby()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopAfter(t, standby)
+	primary.Synchronous(t, "*")
+	c := newCluster(t, primary, clusterSpec{apps: languages, urls: []string{primary.URLWith(standby, database)}})
+	long := c.run("go", gated("gate"))
+	c.began(long, "two", 1)
+	a, stop := c.loadAll()
+	pass(t.Context(), loadFor)
+	if err := primary.Crash(); err != nil {
+		t.Fatal(err)
+	}
+	pass(t.Context(), time.Second) // whoever promotes takes a moment to be sure
+	for _, n := range c.nodes {
+		if status, _ := ask(t, http.MethodGet, n.health, nil, nil); status == http.StatusOK {
+			t.Errorf("%s says that it is ready while no database writes", n.name)
+		}
+	}
+	standby.Promote(t)
+	c.serveWithin(a, time.Now(), "the standby was promoted")
+	pass(t.Context(), loadFor)
+	stop()
+	c.open("gate")
+	a.runs = append(a.runs, long)
+	all := c.judgeLoad(a)
+	c.judgeMarks(func(plan.Mark, plan.Mark) string { return "no app was killed" })
+	t.Log(all)
+}
