@@ -53,7 +53,7 @@ func measureNodes(binary string, d time.Duration) error {
 	var figures []shared
 	for _, nodes := range nodeCounts {
 		for _, flight := range flights {
-			f, err := measureShared(binary, server, app, nodes, flight, d)
+			f, err := site{binary, server, app}.measure(nodes, flight, d)
 			if err != nil {
 				return err
 			}
@@ -63,8 +63,16 @@ func measureNodes(binary string, d time.Duration) error {
 	return reportShared(figures)
 }
 
-// measureShared measures so many nodes, each of which takes its part of the requests.
-func measureShared(binary string, server *pgtest.Server, app *part, nodes, flight int, d time.Duration) (shared, error) {
+// site is what every measurement of nodes has: the servers' binary, the database and the app.
+type site struct {
+	binary string
+	server *pgtest.Server
+	app    *part
+}
+
+// measure measures so many nodes, each of which takes its part of the requests.
+func (s site) measure(nodes, flight int, d time.Duration) (shared, error) {
+	server, app := s.server, s.app
 	f := shared{nodes: nodes}
 	database := fmt.Sprintf("bench_%d_%d", nodes, flight)
 	conn, err := pgx.Connect(context.Background(), server.URL("postgres"))
@@ -78,7 +86,7 @@ func measureShared(binary string, server *pgtest.Server, app *part, nodes, fligh
 	var parts []*part
 	var urls []string
 	for range nodes {
-		p, err := startNode(binary, server.URL(database), app.address)
+		p, err := startNode(s.binary, server.URL(database), app.address)
 		if err != nil {
 			return f, err
 		}
