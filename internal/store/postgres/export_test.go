@@ -10,6 +10,9 @@ func (s *Store) SetBounds(transaction, lock time.Duration) {
 	s.transactionTime, s.lockTime = transaction, lock
 }
 
+// SetClock says how far the database's clock was ahead at the last look.
+func (s *Store) SetClock(ahead time.Duration) { s.ahead.Store(int64(ahead)) }
+
 // Kept is how many statements a connection of s keeps prepared, by what the server says.
 func Kept(ctx context.Context, s *Store) (n int64, err error) {
 	conn, err := s.pool.Acquire(ctx)

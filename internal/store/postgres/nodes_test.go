@@ -7,6 +7,9 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/store/postgres"
@@ -211,5 +214,28 @@ func TestEventsShowInTheirOrder(t *testing.T) {
 	events, err := all[0].Events(ctx, store.EventQuery{Env: "default", Limit: 1000})
 	if err != nil || len(events) != nodesInTests*20 || events[0].Position != nodesInTests*20 {
 		t.Errorf("%d events, %v", len(events), err)
+	}
+}
+
+// Nodes go by the database's clock, whatever their machines' clocks say.
+func TestTheDatabasesClockDecides(t *testing.T) {
+	url := database(t)
+	s := openURL(t, url)
+	s.SetClock(-2 * time.Second) // as of a machine whose clock has been put right since
+	if _, err := s.Nodes(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	var now time.Time
+	before := s.Now()
+	if err := conn.QueryRow(t.Context(), "SELECT clock_timestamp()").Scan(&now); err != nil {
+		t.Fatal(err)
+	}
+	if after := s.Now(); now.Before(before.Add(-time.Second)) || now.After(after.Add(time.Second)) {
+		t.Errorf("the store's clock says %v to %v, and the database's %v", before, after, now)
 	}
 }
