@@ -15,7 +15,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -199,18 +198,20 @@ func (e *Engine) Run(ctx context.Context, ready func()) error {
 	e.stop()
 	cancel()
 	e.work.Wait()
-	return e.depart()
+	e.depart()
+	return nil
 }
 
 // depart tells the others that this node is gone: its calls are theirs to hear.
-func (e *Engine) depart() error {
+func (e *Engine) depart() {
 	if e.peers.alone() {
-		return nil
+		return
 	}
-	if _, err := e.committer.commit(store.Change{store.DropNode{ID: e.peers.self}}); err != nil {
-		return fmt.Errorf("telling the other nodes that this one is gone: %w", err)
+	ctx, cancel := context.WithTimeout(context.Background(), departTime)
+	defer cancel()
+	if _, err := e.store.Commit(ctx, []store.Change{{store.DropNode{ID: e.peers.self}}}); err != nil {
+		e.log.Warn("the other nodes could not be told that this one stops; they miss its heartbeats", "error", err)
 	}
-	return nil
 }
 
 // stop lets nothing new begin and answers all polls (architecture: on a graceful stop the server answers all polls first).

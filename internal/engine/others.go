@@ -75,7 +75,7 @@ func (e *Engine) lookAround(beaten bool) error {
 func (e *Engine) peerNews() peerNews {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	news := peerNews{Leaving: e.stopping, Heard: map[string]int64{}}
+	news := peerNews{Heard: map[string]int64{}}
 	for id, q := range e.queues {
 		if q.inFlight > 0 {
 			news.Apps = append(news.Apps, peerApp{id.env, id.name, q.inFlight})

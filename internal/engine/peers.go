@@ -29,6 +29,8 @@ const (
 	// leadAfter is how long the node that does what one alone should do says nothing before the next does it: sooner than it is lost, since
 	// nothing is doubled where both do (E1).
 	leadAfter = viewMax + beatEvery
+	// departTime bounds the last word of a node that stops; without it the others miss its heartbeats.
+	departTime = 2 * time.Second
 	// turnAfter is how overdue work of another node's share is before any node does it.
 	turnAfter = 500 * time.Millisecond
 )
@@ -57,8 +59,6 @@ type peer struct {
 
 // peerNews is what a node tells the others with its heartbeat.
 type peerNews struct {
-	// Leaving: it stops, and takes no work.
-	Leaving bool `json:"leaving,omitzero"`
 	// Apps are how many calls it has in flight.
 	Apps []peerApp `json:"apps,omitzero"`
 	// Heard are the calls of other nodes that it hears, and how many milliseconds ago.
@@ -153,7 +153,7 @@ func (p *peers) share() (rank, of int, ok bool) {
 	return rank, of, now.Sub(p.viewed) < viewMax && now.Sub(p.joined) >= settleTime
 }
 
-func (o *peer) works() bool { return !o.news.Leaving && time.Since(o.since) < lostAfter }
+func (o *peer) works() bool { return time.Since(o.since) < lostAfter }
 
 // leads tells whether this node does what one alone should do: of several that believe so, the store lets one (E1), or what they do is
 // guarded by versions.
@@ -164,7 +164,7 @@ func (p *peers) leads() bool {
 		return false
 	}
 	for id, other := range p.others {
-		if id < p.self && !other.news.Leaving && time.Since(other.since) < leadAfter {
+		if id < p.self && time.Since(other.since) < leadAfter {
 			return false
 		}
 	}
