@@ -154,7 +154,7 @@ test-e2e: build $(addsuffix /$(INSTALLED),$(TYPESCRIPT) $(wildcard examples)) ##
 	$(call stage,end to end)
 	@scripts/postgres
 	@cd sdk/typescript && npm run --silent build
-	@cd e2e && $(GO_TEST) -count=1 ./...
+	@cd e2e && $(GO_TEST) -count=1 -timeout 20m ./...
 
 # One server on the embedded store, or with STORE=postgres three nodes on one Postgres, which are killed until RUNS runs have ended, too.
 SEVERAL = $(filter postgres,$(STORE))
