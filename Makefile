@@ -152,9 +152,9 @@ endif
 ifneq ($(wildcard e2e/go.mod),)
 test-e2e: build $(addsuffix /$(INSTALLED),$(TYPESCRIPT) $(wildcard examples)) ## the built binary and real apps, killed at random moments; several nodes on Postgres; the examples
 	$(call stage,end to end)
-	@scripts/postgres
+	@scripts/programs
 	@cd sdk/typescript && npm run --silent build
-	@cd e2e && $(GO_TEST) -count=1 ./...
+	@cd e2e && $(GO_TEST) -count=1 -timeout 20m ./...
 
 # One server on the embedded store, or with STORE=postgres three nodes on one Postgres, which are killed until RUNS runs have ended, too.
 SEVERAL = $(filter postgres,$(STORE))
@@ -163,7 +163,7 @@ RUNS ?= 0
 chaos: build $(addsuffix /$(INSTALLED),$(TYPESCRIPT)) ## the long form of the kill tests: make chaos KILLS=10000 SEED=1, or STORE=postgres RUNS=5000
 	$(call stage,$(KILLS) kills and the stops between them$(if $(SEVERAL), on Postgres))
 	@cd sdk/typescript && npm run --silent build
-	$(if $(SEVERAL),@scripts/postgres)
+	$(if $(SEVERAL),@scripts/programs)
 	@cd e2e && E2E_CHAOS_KILLS=$(KILLS) E2E_CHAOS_RUNS=$(RUNS) E2E_SEED=$(SEED) go test -count=1 -timeout 0 -parallel 8 \
 	  -run '^$(if $(SEVERAL),TestSeveralNodesLose,TestWhateverIsKilledOrFrozen)'
 else
