@@ -16,10 +16,10 @@ const (
 	batchMax = 512 // changes in one transaction: beyond it a batch's first waits longer than a sync takes
 	company  = 16  // changes in the batch before, from which on a leader waits for more
 	gather   = 200 * time.Microsecond
-	// companyShared and gatherShared are the same where other nodes commit to the same store: what a commit costs beside its changes is paid
-	// by one machine for all of them. A leader gathers for half the time that the last commit took, at most gatherShared.
+	// companyShared and gatherShared are the same while other nodes commit to the same store: what a commit costs beside its changes is paid
+	// by one machine for all of them. A leader gathers for as long as the last commit took, at most gatherShared.
 	companyShared = 4
-	gatherShared  = 5 * time.Millisecond
+	gatherShared  = 20 * time.Millisecond
 	waitingMax    = 20_000 // changes that wait; above, new runs and events are refused, saves never (N3)
 	retryPause    = 250 * time.Millisecond
 	commitMax     = 30 * time.Second // after so long without the store, a change is given back: nothing was acknowledged
@@ -36,7 +36,7 @@ const (
 type committer struct {
 	store  store.Store
 	log    *slog.Logger
-	shared bool // other nodes commit to the same store
+	others func() bool // whether other nodes commit to the same store
 
 	mu      sync.Mutex
 	waiting []*pending
@@ -58,8 +58,8 @@ type pending struct {
 	done   chan struct{}
 }
 
-func newCommitter(s store.Store, log *slog.Logger, shared bool) *committer {
-	return &committer{store: s, log: log, shared: shared, idle: make(chan struct{})}
+func newCommitter(s store.Store, log *slog.Logger, others func() bool) *committer {
+	return &committer{store: s, log: log, others: others, idle: make(chan struct{})}
 }
 
 // full tells whether new work should be refused.
@@ -103,8 +103,8 @@ func (c *committer) submit(line ...*pending) (lead bool) {
 
 // lead commits what waits, once. What came meanwhile is led by a goroutine of its own: nobody works for others when its own is done.
 func (c *committer) lead() {
-	if c.crowded() {
-		pause(context.Background(), c.patience())
+	if d := c.patience(); d > 0 {
+		pause(context.Background(), d)
 	}
 	began := time.Now()
 	c.commitBatch(c.take())
@@ -141,23 +141,18 @@ func (p *pending) wait() (store.Result, error) {
 	return p.result, p.result.Err
 }
 
-// crowded tells whether a batch will soon be larger than it is.
-func (c *committer) crowded() bool {
+// patience is how long a leader gathers: not at all, unless a batch will soon be larger than it is.
+func (c *committer) patience() time.Duration {
+	enough, most := company, gather
+	if c.others() {
+		enough, most = companyShared, max(gather, min(c.took, gatherShared))
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	enough := company
-	if c.shared {
-		enough = companyShared
+	if c.last < enough || len(c.waiting) >= batchMax || c.closed {
+		return 0
 	}
-	return c.last >= enough && len(c.waiting) < batchMax && !c.closed
-}
-
-// patience is how long a leader gathers.
-func (c *committer) patience() time.Duration {
-	if !c.shared {
-		return gather
-	}
-	return max(gather, min(c.took/2, gatherShared))
+	return most
 }
 
 func (c *committer) take() []*pending {

@@ -157,7 +157,7 @@ func New(s store.Store, caller Caller, options Options) *Engine {
 		hints: make(chan *queue, hintsMax),
 	}
 	e.peers = newPeers(options.Node)
-	e.committer = newCommitter(s, e.log, !e.peers.alone())
+	e.committer = newCommitter(s, e.log, e.peers.company)
 	e.timers = newTimers(e.net(timerNet))
 	e.matching, e.dueHint, e.peerHint = newHint(), newHint(), newHint()
 	e.looks = make(chan chan<- error)

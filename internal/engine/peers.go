@@ -78,6 +78,21 @@ func newPeers(self string) *peers {
 // alone tells whether no other node can share the store.
 func (p *peers) alone() bool { return p.self == "" }
 
+// company tells whether other nodes work on the store now.
+func (p *peers) company() bool {
+	if p.alone() {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, other := range p.others {
+		if other.works() {
+			return true
+		}
+	}
+	return false
+}
+
 // next is this node's next heartbeat.
 func (p *peers) next(news peerNews) store.Node {
 	p.mu.Lock()
