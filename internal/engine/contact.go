@@ -50,6 +50,8 @@ type live struct {
 	wait     time.Duration
 	asked    int
 	askedAt  time.Time
+	// askedLook is how often this node had heard from the others when it asked.
+	askedLook int64
 	// missed is when a poll of its process was answered that did not name it; zero once it is heard of again.
 	missed time.Time
 	// told is the news that its process has been given of it.
@@ -202,9 +204,12 @@ func (e *Engine) forget(p *process) {
 	}
 }
 
+// polled tells whether its process has a poll open here. Engine.mu is held.
+func (l *live) polled() bool { return l.process != nil && l.process.open != nil }
+
 // contactUntil is when the last contact's lease ends; an open poll is contact until now (C7). Engine.mu is held.
 func (e *Engine) contactUntil(l *live) time.Time {
-	if l.process != nil && l.process.open != nil {
+	if l.polled() {
 		return time.Now().Add(l.run.Lease)
 	}
 	return l.lastHeard().Add(l.run.Lease)
@@ -225,7 +230,7 @@ func (e *Engine) ask(l *live, wait time.Duration) {
 	if !l.held {
 		return
 	}
-	l.wait, l.askedAt = wait, time.Now()
+	l.wait, l.askedAt, l.askedLook = wait, time.Now(), e.peers.looked()
 	l.asked++
 	asked := l.asked
 	l.question = time.AfterFunc(wait, func() { e.unanswered(l, asked) })
@@ -271,8 +276,11 @@ func (e *Engine) lost(l *live, short bool) {
 		return
 	}
 	wait := 2 * heartbeat(l.run.Lease)
-	if short && (l.process == nil || l.process.open == nil) {
+	if short && !l.polled() {
 		wait = min(wait, shortQuestion)
+		if !e.peers.alone() {
+			wait += 2 * beatEvery // until every other node has said what it hears
+		}
 	}
 	e.ask(l, wait)
 }
@@ -388,7 +396,9 @@ func (e *Engine) unnamed(hb wire.Heartbeat, came time.Time) {
 	if p := e.processes[hb.Process]; p != nil {
 		for id, l := range p.calls {
 			switch {
-			case named[id] || l.connected || !l.written || !l.held:
+			case named[id] || l.connected || !l.written:
+			case !l.held:
+				e.untrack(l) // it is not heard of here any more
 			case l.missed.IsZero() || came.Before(l.missed):
 				l.missed = time.Now()
 				if l.question == nil {

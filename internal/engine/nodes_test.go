@@ -261,7 +261,7 @@ func TestADeadAppIsFoundOutWhicheverNodeItPolled(t *testing.T) {
 		time.Sleep(12 * time.Second)
 		stop()
 		first.lose()
-		want(t, "epoch", a.next(t, 25*time.Second).Call.Call.Epoch, int64(2))
+		want(t, "epoch", a.next(t, 8*time.Second).Call.Call.Epoch, int64(2))
 	})
 }
 

@@ -83,7 +83,11 @@ func (e *Engine) peerNews() peerNews {
 	}
 	slices.SortFunc(news.Apps, func(a, b peerApp) int { return appID{a.Env, a.Name}.compare(appID{b.Env, b.Name}) })
 	for _, l := range e.live {
-		if !l.held {
+		switch {
+		case l.held:
+		case l.polled():
+			news.Heard[l.callID] = 0
+		default:
 			news.Heard[l.callID] = time.Since(l.heard).Milliseconds()
 		}
 	}
@@ -104,17 +108,24 @@ func (e *Engine) heardElsewhere(l *live, asked int) bool {
 	interval := heartbeat(l.run.Lease)
 	switch {
 	case err != nil:
-		e.ask(l, time.Second) // what others have heard is not known
+		e.askOn(l, beatEvery) // what others have heard is not known
 	case e.peers.steadySince().After(l.askedAt):
 		e.ask(l, 2*interval) // nor could they tell while the store was away (C2)
-	case l.lastHeard().After(l.askedAt):
+	case l.lastHeard().After(l.askedAt.Add(beatEvery)): // it may say so a beat too late, and must have been heard since
 		e.ask(l, 2*interval)
-	case l.wait < 2*interval && time.Since(l.lastHeard()) < interval+beatEvery:
-		e.ask(l, 2*interval-l.wait) // its process may have a poll open there
+	case !e.peers.spoken(l.askedLook):
+		e.askOn(l, beatEvery/2)
 	default:
 		return false
 	}
 	return true
+}
+
+// askOn goes on asking what is asked already. Engine.mu is held.
+func (e *Engine) askOn(l *live, d time.Duration) {
+	since, look := l.askedAt, l.askedLook
+	e.ask(l, d)
+	l.askedAt, l.askedLook = since, look
 }
 
 // runFollowing keeps up with what others do to the runs of calls that this node knows, and to those that clients wait for here.
@@ -159,8 +170,7 @@ func (e *Engine) followed(calls bool) []string {
 
 // leaveGuest forgets another node's call of which nothing is heard here any more. Engine.mu is held.
 func (e *Engine) leaveGuest(l *live) {
-	polls := l.process != nil && l.process.open != nil
-	if !l.held && !polls && !l.connected && time.Since(l.heard) > lostCallAfter {
+	if !l.held && !l.polled() && !l.connected && time.Since(l.heard) > lostCallAfter {
 		e.untrack(l)
 	}
 }

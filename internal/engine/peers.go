@@ -42,6 +42,7 @@ type peers struct {
 
 	mu     sync.Mutex
 	beat   int64     // this node's last heartbeat
+	looks  int64     // how often it has read the others'
 	joined time.Time // the first look
 	viewed time.Time // when it last wrote its heartbeat and read the others'
 	steady time.Time // since when it has done so without a gap (C2)
@@ -53,15 +54,17 @@ type peers struct {
 type peer struct {
 	beat  int64
 	since time.Time // when its heartbeat was last seen to grow
-	news  peerNews
-	heard map[string]time.Time // calls, and when it heard of them
+	// at which of this node's looks that was, and the time before
+	grown, before int64
+	news          peerNews
+	heard         map[string]time.Time // calls, and when it heard of them
 }
 
 // peerNews is what a node tells the others with its heartbeat.
 type peerNews struct {
 	// Apps are how many calls it has in flight.
 	Apps []peerApp `json:"apps,omitzero"`
-	// Heard are the calls of other nodes that it hears, and how many milliseconds ago.
+	// Heard are the calls of other nodes that it hears, and how many milliseconds ago; 0 while it holds a poll that names them.
 	Heard map[string]int64 `json:"heard,omitzero"`
 }
 
@@ -108,6 +111,7 @@ func (p *peers) learn(rows []store.Node, beaten bool) error {
 	defer p.mu.Unlock()
 	now := time.Now()
 	there := map[string]bool{}
+	p.looks++
 	for _, row := range rows {
 		if row.ID == p.self {
 			continue
@@ -121,7 +125,11 @@ func (p *peers) learn(rows []store.Node, beaten bool) error {
 		if err := json.Unmarshal(row.State, &news); err != nil {
 			return fmt.Errorf("reading what node %s says: %w", row.ID, err)
 		}
-		p.others[row.ID] = &peer{beat: row.Beat, since: now, news: news, heard: agesOf(news, now)}
+		heard := &peer{beat: row.Beat, since: now, grown: p.looks, news: news, heard: agesOf(news, now)}
+		if known != nil {
+			heard.before = known.grown
+		}
+		p.others[row.ID] = heard
 	}
 	maps.DeleteFunc(p.others, func(id string, _ *peer) bool { return !there[id] })
 	if !beaten {
@@ -140,7 +148,8 @@ func (p *peers) learn(rows []store.Node, beaten bool) error {
 	return nil
 }
 
-// agesOf turns ages into instants. They come out too late rather than too early, by as long as the heartbeat was under way.
+// agesOf turns ages into instants. They come out too late rather than too early, by as long as the heartbeat was under way: at most beatEvery,
+// but for what its commit took.
 func agesOf(news peerNews, now time.Time) map[string]time.Time {
 	heard := make(map[string]time.Time, len(news.Heard))
 	for call, age := range news.Heard {
@@ -270,6 +279,27 @@ func (p *peers) steadySince() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.steady
+}
+
+// looked is how often this node has read the others' heartbeats.
+func (p *peers) looked() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.looks
+}
+
+// spoken tells whether every other node, but for those that are lost, has said what it heard since a look. A heartbeat that is seen after the
+// look after that was written since; what it says may have been gathered before, but what the next one says was not, since a node gathers
+// once its last heartbeat is written.
+func (p *peers) spoken(look int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, o := range p.others {
+		if o.works() && o.before < look+2 {
+			return false
+		}
+	}
+	return true
 }
 
 // loss is a node that is lost, and since when it has said nothing.
