@@ -4,6 +4,7 @@ import (
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/store"
@@ -40,6 +41,14 @@ type matcher struct {
 	started bool  // the cursor is this node's
 	cursor  int64 // events up to here have been matched with the waits that looked back before them
 	stored  int64 // the cursor as the store has it
+	awaited map[starter]awaited
+}
+
+// awaited is what is waited for under an event's name. It is known for one pass through the events: what is opened meanwhile has not looked
+// back, and finds them itself.
+type awaited struct {
+	paths []string // that waits match by
+	any   bool     // there are waits at all
 }
 
 func (e *Engine) runMatching() {
@@ -155,6 +164,7 @@ func (m *matcher) failed(what string, err error) error {
 
 // events matches what came after the cursor with the waits that are there.
 func (m *matcher) events() error {
+	m.awaited = map[starter]awaited{}
 	for {
 		page, err := m.e.store.Events(m.e.ctx, store.EventQuery{Forward: true, After: m.cursor, Limit: matchPage})
 		if err != nil {
@@ -183,13 +193,13 @@ func (m *matcher) events() error {
 
 // event gives an event to the earliest wait of each run that it fits (E2).
 func (m *matcher) event(ev *store.Event) (matched bool, err error) {
-	c := candidateOf(ev)
-	paths, err := m.e.store.MatchPaths(m.e.ctx, ev.Env, ev.Name)
-	if err != nil {
+	known, err := m.await(ev)
+	if err != nil || !known.any {
 		return false, err
 	}
+	c := candidateOf(ev)
 	q := store.WaitQuery{Set: store.WaitsForEvent, Env: ev.Env, Event: ev.Name, Position: ev.Position, Limit: matchPage}
-	for _, p := range paths {
+	for _, p := range known.paths {
 		if key, ok := c.key(p); ok {
 			q.Pairs = append(q.Pairs, [2]string{p, key})
 		}
@@ -223,6 +233,29 @@ func (m *matcher) event(ev *store.Event) (matched bool, err error) {
 			return matched, nil
 		}
 	}
+}
+
+// await says what is waited for under an event's name.
+func (m *matcher) await(ev *store.Event) (awaited, error) {
+	name := starter{ev.Env, ev.Name}
+	if known, ok := m.awaited[name]; ok {
+		return known, nil
+	}
+	paths, err := m.e.store.MatchPaths(m.e.ctx, ev.Env, ev.Name)
+	if err != nil {
+		return awaited{}, err
+	}
+	known := awaited{paths: paths, any: len(paths) > 0}
+	if !known.any {
+		q := store.WaitQuery{Set: store.WaitsForEvent, Env: ev.Env, Event: ev.Name, Position: math.MaxInt64, Limit: 1}
+		waits, err := m.e.store.Waits(m.e.ctx, q)
+		if err != nil {
+			return awaited{}, err
+		}
+		known.any = len(waits) > 0
+	}
+	m.awaited[name] = known
+	return known, nil
 }
 
 // unlooked has new waits look back at the events that were matched before they came; later ones find them (E1, E2).
