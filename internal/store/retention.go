@@ -1,0 +1,13 @@
+package store
+
+import "time"
+
+// DropRuns removes runs that ended at Before or earlier, the oldest end first and at most Limit of them, each with everything that is
+// its own. Keys stay (K3). A run stays while a wait of it or on it is open: its parent has not heard of its end, or it has a child that has
+// not heard of it. It is the only op of its change.
+type DropRuns struct {
+	Before time.Time
+	Limit  int
+}
+
+func (DropRuns) op() {}
