@@ -10,7 +10,25 @@ import (
 const (
 	sweepEvery = 10 * time.Minute
 	sweepPage  = 1_000
+	runsPage   = 50 // runs, each with its whole history: of twenty steps, as many rows as a sweepPage
 )
+
+// RunsForMin is the least that runs are kept for: as long as an Idempotency-Key is known, whose request again finds its run (K6).
+const RunsForMin = requestKeyLife
+
+// sweepRuns drops runs that ended too long ago, some at a time. Their keys stay (K3).
+func (e *Engine) sweepRuns() error {
+	for e.options.RunsFor > 0 && e.ctx.Err() == nil {
+		res, err := e.committer.commit(store.Change{store.DropRuns{Before: e.now().Add(-e.options.RunsFor), Limit: runsPage}})
+		if err != nil || res.Dropped < runsPage {
+			return err
+		}
+	}
+	return nil
+}
+
+// RunsFor is how long runs are kept once they have ended; zero: for ever.
+func (e *Engine) RunsFor() time.Duration { return e.options.RunsFor }
 
 // sweepEvents drops events that no wait looks back to any more (E2), some at a time.
 func (e *Engine) sweepEvents() error {
@@ -23,8 +41,8 @@ func (e *Engine) sweepEvents() error {
 	return nil
 }
 
-// runSweep drops keys whose time is over, events that are too old, and deliveries that are too old or too many, now and then. An expired key is free already:
-// this only frees its space. It also says what stands still for a reason that nobody sees.
+// runSweep drops keys whose time is over, events and runs that are too old, and deliveries that are too old or too many, now and then. An
+// expired key is free already: this only frees its space. It also says what stands still for a reason that nobody sees.
 func (e *Engine) runSweep() {
 	for {
 		pause(e.ctx, sweepEvery)
@@ -50,6 +68,9 @@ func (e *Engine) runSweep() {
 		}
 		if err := e.sweepDeliveries(); err != nil {
 			e.log.Error("dropping old deliveries", "error", err)
+		}
+		if err := e.sweepRuns(); err != nil {
+			e.log.Error("dropping old runs", "error", err)
 		}
 	}
 }
