@@ -101,7 +101,7 @@ func End(t testing.TB, s store.Store, n int) {
 	must(t, s, ending(t, load(t, s, NewRun(n).ID), 1))
 }
 
-// Retention takes everything of a run with it, so that who comes after it finds nothing of it, but for its keys (K3).
+// K3: a run's keys outlive it, and nothing else of it does; other runs keep what is theirs.
 func droppedRunsLeaveTheirKeys(t *testing.T, s store.Store) {
 	ctx := context.Background()
 	other, run := NewRun(1), NewRun(2)
@@ -128,8 +128,15 @@ func droppedRunsLeaveTheirKeys(t *testing.T, s store.Store) {
 			t.Errorf("callback %s: %v", token, err)
 		}
 	}
-	// One of the same id, and in its place, begins with nothing.
-	must(t, s, store.InsertRun{Run: NewRun(2)})
+}
+
+// What comes after a run that is gone, with its id and where a store has its rows in their place, begins with nothing.
+func droppedRunsLeaveNoHistory(t *testing.T, s store.Store) {
+	ctx, run := context.Background(), NewRun(1)
+	Fill(t, s, 1)
+	End(t, s, 1)
+	equal(t, dropped(t, s, 1, 10), 1)
+	must(t, s, store.InsertRun{Run: run})
 	must(t, s, store.UseEvent{RunID: run.ID, Position: 1})
 	state, err := s.State(ctx, store.EntryQuery{RunID: run.ID, EntriesMax: 10, BytesMax: 1000})
 	if err != nil {
@@ -140,10 +147,18 @@ func droppedRunsLeaveTheirKeys(t *testing.T, s store.Store) {
 	if err != nil || len(chapters) != 0 {
 		t.Errorf("chapters %+v, %v", chapters, err)
 	}
+	closed, err := s.Entries(ctx, store.EntryQuery{RunID: run.ID, Chapter: new(1), EntriesMax: 10, BytesMax: 1000})
+	if err != nil || len(closed) != 0 {
+		t.Errorf("a later chapter's entries %+v, %v", closed, err)
+	}
 	lines, err := s.Logs(ctx, store.LogQuery{Env: "default", RunID: run.ID, Limit: 10})
 	if err != nil || len(lines) != 0 {
 		t.Errorf("lines %+v, %v", lines, err)
 	}
+	again := apply(t, run, workflow.Begin{CallID: "call_1", Token: "t"})
+	must(t, s, store.UpdateRun{Run: again.Run})
+	restarted(t, s, run.ID, `2`)
+	equal(t, len(entries(t, s, run.ID, 0)), 0)
 }
 
 // withStatus is an ended run as if it had ended at another time.
