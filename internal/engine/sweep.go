@@ -10,7 +10,8 @@ import (
 const (
 	sweepEvery = 10 * time.Minute
 	sweepPage  = 1_000
-	runsPage   = 50 // runs, each with its whole history: of twenty steps, as many rows as a sweepPage
+	runsPage   = 50     // runs, with their whole histories: of twenty steps, as many rows as a sweepPage
+	rowsPage   = 10_000 // of their histories and logs: as many as one run may have steps
 )
 
 // RunsForMin is the least that runs are kept for: as long as an Idempotency-Key is known, whose request again finds its run (K6).
@@ -19,8 +20,8 @@ const RunsForMin = requestKeyLife
 // sweepRuns drops runs that ended too long ago, some at a time. Their keys stay (K3).
 func (e *Engine) sweepRuns() error {
 	for e.options.RunsFor > 0 && e.ctx.Err() == nil {
-		res, err := e.committer.commit(store.Change{store.DropRuns{Before: e.now().Add(-e.options.RunsFor), Limit: runsPage}})
-		if err != nil || res.Dropped < runsPage {
+		res, err := e.committer.commit(store.Change{store.DropRuns{Before: e.now().Add(-e.options.RunsFor), Limit: runsPage, RowsMax: rowsPage}})
+		if err != nil || res.Dropped == 0 {
 			return err
 		}
 	}

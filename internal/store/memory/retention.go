@@ -17,8 +17,16 @@ func (s *Store) dropRuns(op store.DropRuns) int {
 	old := s.sorted(func(r *run) bool {
 		return r.Status.Final() && !r.EndedAt.After(op.Before) && len(r.waits) == 0 && !awaited[r.ID]
 	}, func(a, b *run) int { return cmp.Or(a.EndedAt.Compare(b.EndedAt), byID(a, b)) })
-	old = old[:min(op.Limit, len(old))]
-	for _, r := range old {
+	dropped, rows := 0, 0
+	for _, r := range old[:min(op.Limit, len(old))] {
+		if op.RowsMax > 0 && rows >= op.RowsMax {
+			break
+		}
+		dropped++
+		rows += len(r.entries) + len(r.logs)
+		for _, c := range r.chapters {
+			rows += len(c.entries)
+		}
 		delete(s.runs, r.ID)
 		for hash, c := range s.callbacks {
 			if c.RunID == r.ID {
@@ -26,5 +34,5 @@ func (s *Store) dropRuns(op store.DropRuns) int {
 			}
 		}
 	}
-	return len(old)
+	return dropped
 }

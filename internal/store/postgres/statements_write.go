@@ -40,10 +40,14 @@ const (
 	// A run stays while a wait of it or on it is open. None can come to be: what has ended opens none, and the wait for a child is opened
 	// with the child. Whoever else holds the run's row, a replay of it or the lines of its last call, has it another time. Subqueries, not
 	// joins, for the reason that childLives gives.
-	sqlDropRuns = `WITH old AS MATERIALIZED (SELECT seq, id FROM runs WHERE ended_at > 0 AND ended_at <= $1::bigint
+	sqlDropRuns = `WITH ended AS MATERIALIZED (SELECT seq, id, ended_at, entries FROM runs WHERE ended_at > 0 AND ended_at <= $1::bigint
 			AND NOT coalesce((SELECT true FROM waits WHERE waits.run=runs.seq LIMIT 1), false)
 			AND NOT coalesce((SELECT true FROM waits WHERE waits.kind='invoke' AND waits.child=runs.id LIMIT 1), false)
 			ORDER BY ended_at, id LIMIT $2::bigint FOR UPDATE OF runs SKIP LOCKED),
+		sized AS (SELECT seq, id, ended_at, entries + coalesce((SELECT sum(chapters.entries) FROM chapters WHERE chapters.run=ended.seq), 0)
+			+ (SELECT count(*) FROM logs WHERE logs.run=ended.seq) AS size FROM ended),
+		old AS MATERIALIZED (SELECT seq, id FROM (SELECT seq, id, size, sum(size) OVER (ORDER BY ended_at, id) AS total FROM sized) AS summed
+			WHERE $3::bigint = 0 OR total - size < $3::bigint),
 		old_steps AS (DELETE FROM steps USING old WHERE steps.run=old.seq),
 		old_chapters AS (DELETE FROM chapters USING old WHERE chapters.run=old.seq),
 		old_logs AS (DELETE FROM logs USING old WHERE logs.run=old.seq),

@@ -1,6 +1,10 @@
 package sqlite
 
-import "github.com/nelkap/nelkap/internal/store"
+import (
+	"slices"
+
+	"github.com/nelkap/nelkap/internal/store"
+)
 
 // dropRuns removes runs with everything that is their own. The tables name a run by its seq, which another may be given afterwards: what is
 // forgotten here would be that run's.
@@ -17,15 +21,23 @@ func (s *Store) dropRuns(op store.DropRuns, res *store.Result) error {
 	if err != nil {
 		return err
 	}
-	statements := []string{sqlDropSteps, sqlDropChapters, sqlDropLogs, sqlDeleteAttempts, sqlDeleteCallbacks, sqlDeleteUses, sqlDropRunValues, sqlDropRun}
+	counted := []string{sqlDropSteps, sqlDropLogs}
+	others := []string{sqlDropChapters, sqlDeleteAttempts, sqlDeleteCallbacks, sqlDeleteUses, sqlDropRunValues, sqlDropRun}
+	rows := 0
 	for _, run := range old {
-		for _, statement := range statements {
+		if op.RowsMax > 0 && rows >= op.RowsMax {
+			break
+		}
+		for i, statement := range slices.Concat(counted, others) {
 			if err := exec(s.writer, statement, func(b *binder) { b.int(run.seq) }); err != nil {
 				return err
 			}
+			if i < len(counted) {
+				rows += s.writer.Changes()
+			}
 		}
 		delete(s.heads, run.id)
+		res.Dropped++
 	}
-	res.Dropped += len(old)
 	return nil
 }

@@ -101,6 +101,26 @@ func End(t testing.TB, s store.Store, n int) {
 	must(t, s, ending(t, load(t, s, NewRun(n).ID), 1))
 }
 
+// Long histories go in small pieces: what is dropped ends with the run that reaches the bound.
+func longHistoriesAreDroppedAFewAtATime(t *testing.T, s store.Store) {
+	for n := range 5 { // two entries and two lines each, in two chapters, but for the last
+		if n < 4 {
+			Fill(t, s, n)
+		} else {
+			begun(t, s, n)
+		}
+		End(t, s, n)
+	}
+	for _, c := range []struct {
+		rows, dropped int
+		left          string
+	}{{1, 1, "4 3 2 1"}, {5, 2, "4 3"}, {4, 1, "4"}, {0, 1, ""}} {
+		res := must(t, s, store.DropRuns{Before: T0.Add(time.Hour), Limit: 10, RowsMax: c.rows})
+		equal(t, res.Dropped, c.dropped)
+		equal(t, kept(t, s), c.left)
+	}
+}
+
 // K3: a run's keys outlive it, and nothing else of it does; other runs keep what is theirs.
 func droppedRunsLeaveTheirKeys(t *testing.T, s store.Store) {
 	ctx := context.Background()
@@ -200,5 +220,5 @@ func awaitedRunsStay(t *testing.T, s store.Store) {
 
 // dropping draws how many old runs go.
 func dropping(r *rapid.T, now time.Time) store.Op {
-	return store.DropRuns{Before: now.Add(-time.Duration(rapid.IntRange(0, 4).Draw(r, "seconds")) * time.Second), Limit: rapid.IntRange(1, 3).Draw(r, "limit")}
+	return store.DropRuns{Before: now.Add(-time.Duration(rapid.IntRange(0, 4).Draw(r, "seconds")) * time.Second), Limit: rapid.IntRange(1, 3).Draw(r, "limit"), RowsMax: rapid.IntRange(0, 2).Draw(r, "rows")}
 }
