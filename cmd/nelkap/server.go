@@ -136,7 +136,7 @@ func serveStore(ctx context.Context, settings *config.Server, s store.Store, sio
 	defer caller.Close()
 	options := engine.Options{
 		URL: settings.URL, Lease: settings.Lease, Stall: settings.Stall, Grace: settings.Grace, Concurrency: settings.Concurrency,
-		Held: held(s), ForgetAfter: forgetAfter, EventsFor: settings.EventsFor, DeliveriesFor: settings.DeliveriesFor, DeliveriesMax: settings.DeliveriesMax, Logger: sio.log,
+		Held: held(s), ForgetAfter: forgetAfter, EventsFor: settings.EventsFor, RunsFor: settings.RunsFor, DeliveriesFor: settings.DeliveriesFor, DeliveriesMax: settings.DeliveriesMax, Logger: sio.log,
 	}
 	if shared, ok := s.(*postgres.Store); ok {
 		options.Node, options.Clock = id.New(id.Node), shared.Now

@@ -98,14 +98,17 @@ func timeOf(flag, value string) (time.Time, error) {
 
 // startedRun shows a run that was started, and waits for it if that is wished.
 func (a *app) startedRun(ctx context.Context, c *client.Client, started *apitype.StartedRun, wait bool) error {
-	if !started.Created {
+	switch {
+	case started.Status == apitype.StatusGone:
+		fmt.Fprintln(a.errOut, "The key has had a run, which has ended and is not kept any more (--runs-for): nothing is started.")
+	case !started.Created:
 		fmt.Fprintln(a.errOut, "The key has a run already; this is it.")
 	}
 	if started.PayloadDiffers {
 		fmt.Fprintln(a.errOut, "It was started with another payload.")
 	}
 	switch {
-	case wait:
+	case wait && started.Status != apitype.StatusGone:
 		return a.waitFor(ctx, c, started.ID)
 	case a.json:
 		return a.printJSON(started, true)

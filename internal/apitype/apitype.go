@@ -23,12 +23,15 @@ func (t Time) MarshalJSON() ([]byte, error) {
 	return []byte(t.UTC().Format(`"2006-01-02T15:04:05.000Z"`)), nil
 }
 
+// StatusGone is the status that a start is answered whose key's run has ended and is not kept any more.
+const StatusGone = "gone"
+
 // Run is a run.
 type Run struct {
 	ID                string          `json:"id" doc:"run_… (a TypeID: ids sort by time)"`
 	Workflow          string          `json:"workflow"`
 	App               string          `json:"app"`
-	Status            string          `json:"status" enum:"queued,running,waiting,completed,failed,cancelled,skipped"`
+	Status            string          `json:"status" enum:"queued,running,waiting,completed,failed,cancelled,skipped,gone" doc:"gone: of a start alone, whose key had a run that has ended and is not kept any more (--runs-for): nothing is known of it but its id, and nothing was started"`
 	Payload           json.RawMessage `json:"payload,omitempty" doc:"what the run was started with; absent for undefined"`
 	Output            json.RawMessage `json:"output,omitempty" doc:"what the workflow returned; null until it has completed, absent for undefined"`
 	Error             *Error          `json:"error" doc:"why it failed; also while it undoes what it did, before it has failed"`

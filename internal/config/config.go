@@ -44,6 +44,7 @@ const (
 	HealthWithin   = 3 * time.Second
 
 	EventsForStd     = 30 * 24 * time.Hour
+	runsForMin       = 24 * time.Hour // as long as an Idempotency-Key is known
 	DeliveriesForStd = 30 * 24 * time.Hour
 	deliveriesForMin = time.Hour
 	deliveriesForMax = 366 * 24 * time.Hour
@@ -85,6 +86,7 @@ var Table = []Setting{
 	{Flag: "hook", Unit: "NAME=PROVIDER and options, repeatable", Uses: []Use{Dev, Serve}, Meaning: "the webhook /hooks/NAME has its signatures checked; providers: stripe, github, slack, shopify, standard, svix, hmac; options after commas: dedupe, and of hmac header=, encoding=hex or base64, prefix=, id="},
 	{Flag: "drain", Default: "0s", Unit: "duration, at most 5m", Uses: []Use{Serve}, Meaning: "how long a server that is told to stop still takes requests, while /readyz says 503: so that a load balancer turns to others first"},
 	{Flag: "events-for", Default: "720h", Unit: "duration, at least 1h", Uses: []Use{Dev, Serve}, Meaning: "how long events are kept: as far back a wait finds one that came before it"},
+	{Flag: "runs-for", Default: "0s", Unit: "duration, 0 or at least 24h", Uses: []Use{Dev, Serve}, Meaning: "how long runs are kept once they have ended, with their steps and logs; 0 keeps them for ever; run keys and claims outlive them"},
 	{Flag: "deliveries-for", Default: "720h", Unit: "duration, at least 1h", Uses: []Use{Dev, Serve}, Meaning: "how long deliveries to --hook webhooks are kept"},
 	{Flag: "deliveries-max", Default: "10000", Unit: "deliveries, 1 to 1000000", Uses: []Use{Dev, Serve}, Meaning: "how many of them are kept; rejected ones are counted apart: 1,000 of 64 MiB in all"},
 	{Flag: "url", Variable: VariableURL, Default: "http://" + AddrStd, Unit: "URL", Uses: []Use{Client}, Meaning: "where the server is"},

@@ -229,6 +229,8 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 		"two hooks of one variable": {config.Dev, "--hook a-b=stripe --hook a.b=slack", []string{"NELKAP_HOOK_A_B_SECRET=canary-0123456789"}, "rename one"},
 		"the same hook twice":       {config.Dev, "--hook a=stripe --hook a=slack", []string{"NELKAP_HOOK_A_SECRET=canary-0123456789"}, "rename one"},
 		"events for no time":        {config.Dev, "--events-for 1m", nil, "1h"},
+		"runs for no time":          {config.Dev, "--runs-for 23h", nil, "24h"},
+		"runs for less than none":   {config.Dev, "--runs-for -48h", nil, "24h"},
 		"a grace for ever":          {config.Dev, "--grace 2h", nil, "at most"},
 		"deliveries for no time":    {config.Dev, "--deliveries-for 1m", nil, "1h"},
 		"deliveries without number": {config.Dev, "--deliveries-max 0", nil, "1 to 1000000"},

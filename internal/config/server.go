@@ -30,6 +30,7 @@ type Server struct {
 	Drain       time.Duration
 
 	EventsFor     time.Duration
+	RunsFor       time.Duration // zero: for ever
 	DeliveriesFor time.Duration
 	DeliveriesMax int
 
@@ -65,6 +66,7 @@ func (s *Server) Bind(flags *pflag.FlagSet, use Use) {
 	flags.IntVar(&s.Concurrency, "concurrency", ConcurrencyStd, help("concurrency", use))
 	flags.StringArrayVar(&s.hooks, "hook", nil, help("hook", use))
 	flags.DurationVar(&s.EventsFor, "events-for", EventsForStd, help("events-for", use))
+	flags.DurationVar(&s.RunsFor, "runs-for", 0, help("runs-for", use))
 	flags.DurationVar(&s.DeliveriesFor, "deliveries-for", DeliveriesForStd, help("deliveries-for", use))
 	flags.IntVar(&s.DeliveriesMax, "deliveries-max", DeliveriesMaxStd, help("deliveries-max", use))
 }
@@ -141,6 +143,9 @@ func (s *Server) finishLimits(func(string) string) error {
 	}
 	if s.EventsFor < time.Hour {
 		return fmt.Errorf("--events-for %v is too short: the least is 1h", s.EventsFor)
+	}
+	if s.RunsFor != 0 && s.RunsFor < runsForMin {
+		return fmt.Errorf("--runs-for %v is not possible: it is at least %v, or 0, which keeps runs for ever", s.RunsFor, runsForMin)
 	}
 	if s.Grace <= 0 || s.Grace > graceMax {
 		return fmt.Errorf("--grace %v is not possible: it is more than 0 and at most %v", s.Grace, graceMax)

@@ -41,13 +41,20 @@ func (e *Engine) claim(ctx context.Context, run *workflow.Run, f wire.Fence, ite
 			return run.ID, nil
 		}
 		standing := res.Keys[0].Key
-		free, err := e.freed(ctx, run, standing)
-		if err != nil || !free {
-			return standing.Owner, err
+		free, expires, err := e.freed(ctx, run, standing)
+		next := key
+		switch {
+		case err != nil:
+			return "", err
+		case !expires.IsZero():
+			next = standing
+			next.ExpiresAt = expires
+		case !free:
+			return standing.Owner, nil
 		}
-		_, err = e.committer.commit(store.Change{store.PassKey{Key: key, From: standing.Owner}, fence})
+		_, err = e.committer.commit(store.Change{store.PassKey{Key: next, From: standing.Owner}, fence})
 		if err == nil {
-			return run.ID, nil
+			return next.Owner, nil
 		}
 		if !errors.Is(err, store.ErrStale) {
 			return "", err
@@ -56,28 +63,36 @@ func (e *Engine) claim(ctx context.Context, run *workflow.Run, f wire.Fence, ite
 	return "", ErrBusy
 }
 
-// freed tells whether a claim may pass on: by its own rule, or from an ended run to a replay of it (K3, K5).
-func (e *Engine) freed(ctx context.Context, run *workflow.Run, key store.Key) (bool, error) {
+// freed tells whether a claim may pass on: by its own rule, or from an ended run to a replay of it (K3, K5). Where it is only now known when
+// it may, it has no such time yet and is to get it: expires.
+func (e *Engine) freed(ctx context.Context, run *workflow.Run, key store.Key) (free bool, expires time.Time, err error) {
 	owner, err := e.store.Record(ctx, run.Env, key.Owner)
-	if errors.Is(err, store.ErrNotFound) {
-		return false, nil // keys outlive the retention of runs
+	gone := errors.Is(err, store.ErrNotFound)
+	if gone {
+		// Keys outlive the retention of runs. When it ended nobody knows, but that was as long ago as runs are kept. How it ended nobody
+		// knows either: what it claimed until it failed is its own for good.
+		owner, err = store.RunRecord{Run: workflow.Run{ID: key.Owner, EndedAt: e.now().Add(-e.options.RunsFor)}}, nil
 	}
-	if err != nil || !owner.Status.Final() {
-		return false, err
+	if err != nil || (!gone && !owner.Status.Final()) {
+		return false, time.Time{}, err
 	}
 	var rule life
 	if err := json.Unmarshal(key.Answer, &rule); err != nil {
-		return false, err
+		return false, time.Time{}, err
 	}
 	switch {
 	case run.ReplayOf == owner.ID:
-		return true, nil
+		return true, time.Time{}, nil
 	case rule.UntilFailed && owner.Status == workflow.Failed:
-		return true, nil
+		return true, time.Time{}, nil
 	case rule.ForMs > 0:
-		return !e.now().Before(owner.EndedAt.Add(time.Duration(rule.ForMs) * time.Millisecond)), nil
+		over := owner.EndedAt.Add(time.Duration(rule.ForMs) * time.Millisecond)
+		if free = !e.now().Before(over); !free && gone && key.ExpiresAt.IsZero() {
+			expires = over
+		}
+		return free, expires, nil
 	}
-	return false, nil
+	return false, time.Time{}, nil
 }
 
 // callbackOutput is what the code gets of a callback.

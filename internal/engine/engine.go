@@ -59,6 +59,8 @@ type Options struct {
 	ForgetAfter time.Duration
 	// EventsFor is how long events are kept, and so how far a wait looks back at most; 30 days (E2).
 	EventsFor time.Duration
+	// RunsFor is how long runs are kept once they have ended, at least RunsForMin; zero: for ever.
+	RunsFor time.Duration
 	// DeliveriesFor is how long deliveries to configured hooks are kept; 30 days. DeliveriesMax is how many of them, at most; 10,000.
 	DeliveriesFor time.Duration
 	DeliveriesMax int

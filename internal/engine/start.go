@@ -63,6 +63,9 @@ type Started struct {
 	Created        bool
 	PayloadDiffers bool
 	Replayed       bool // by Idempotency-Key
+	// Gone: the run has ended and is not kept any more. Of Run nothing is known but what its key tells: what it was called, and of which
+	// workflow it was.
+	Gone bool
 }
 
 // StartRun starts a run, or finds the one that the key, the id or the request started before (K4, K6). It is durable on return.
@@ -278,6 +281,9 @@ func created(res store.Result) bool {
 func (e *Engine) standing(ctx context.Context, b birth, key store.Key) (Started, error) {
 	if key.Kind != store.KeyRequest {
 		s, err := e.existing(ctx, b, key.Owner, key.Owner == b.run.ID)
+		if errors.Is(err, store.ErrNotFound) {
+			s, err = gone(&b, key.Owner), nil
+		}
 		s.PayloadDiffers = key.Hash != b.hash
 		return s, err
 	}
@@ -301,6 +307,12 @@ func (e *Engine) existing(ctx context.Context, b birth, runID string, created bo
 		return Started{}, err
 	}
 	return Started{Run: record, Created: created, PayloadDiffers: hashOf(record.Payload) != b.hash}, nil
+}
+
+// gone answers a start whose key outlives its run (K3).
+func gone(b *birth, owner string) Started {
+	run := workflow.Run{ID: owner, Env: b.run.Env, App: b.run.App, Workflow: b.run.Workflow, Key: b.run.Key}
+	return Started{Run: store.RunRecord{Run: run}, Created: owner == b.run.ID, Gone: true}
 }
 
 // checkPlaces refuses a send whose payload was sent from another place of the step before (K1): the two may have changed places.

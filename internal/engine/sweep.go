@@ -10,7 +10,26 @@ import (
 const (
 	sweepEvery = 10 * time.Minute
 	sweepPage  = 1_000
+	runsPage   = 50     // runs, with their whole histories: of twenty steps, as many rows as a sweepPage
+	rowsPage   = 10_000 // of their histories and logs: as many as one run may have steps
 )
+
+// RunsForMin is the least that runs are kept for: as long as an Idempotency-Key is known, whose request again finds its run (K6).
+const RunsForMin = requestKeyLife
+
+// sweepRuns drops runs that ended too long ago, some at a time. Their keys stay (K3).
+func (e *Engine) sweepRuns() error {
+	for e.options.RunsFor > 0 && e.ctx.Err() == nil {
+		res, err := e.committer.commit(store.Change{store.DropRuns{Before: e.now().Add(-e.options.RunsFor), Limit: runsPage, RowsMax: rowsPage}})
+		if err != nil || res.Dropped == 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+// RunsFor is how long runs are kept once they have ended; zero: for ever.
+func (e *Engine) RunsFor() time.Duration { return e.options.RunsFor }
 
 // sweepEvents drops events that no wait looks back to any more (E2), some at a time.
 func (e *Engine) sweepEvents() error {
@@ -23,8 +42,8 @@ func (e *Engine) sweepEvents() error {
 	return nil
 }
 
-// runSweep drops keys whose time is over, events that are too old, and deliveries that are too old or too many, now and then. An expired key is free already:
-// this only frees its space. It also says what stands still for a reason that nobody sees.
+// runSweep drops keys whose time is over, events and runs that are too old, and deliveries that are too old or too many, now and then. An
+// expired key is free already: this only frees its space. It also says what stands still for a reason that nobody sees.
 func (e *Engine) runSweep() {
 	for {
 		pause(e.ctx, sweepEvery)
@@ -50,6 +69,9 @@ func (e *Engine) runSweep() {
 		}
 		if err := e.sweepDeliveries(); err != nil {
 			e.log.Error("dropping old deliveries", "error", err)
+		}
+		if err := e.sweepRuns(); err != nil {
+			e.log.Error("dropping old runs", "error", err)
 		}
 	}
 }

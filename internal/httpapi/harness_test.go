@@ -84,7 +84,7 @@ func startOn(t *testing.T, kept store.Store, dev bool) *server {
 	listening := httptest.NewUnstartedServer(nil)
 	s := &server{t: t, url: "http://" + listening.Listener.Addr().String(), log: &logBuffer{}}
 	log := slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	s.engine = engine.New(kept, caller, engine.Options{URL: s.url, Logger: log})
+	s.engine = engine.New(kept, caller, engine.Options{URL: s.url, RunsFor: engine.RunsForMin, Logger: log})
 	listening.Config.Handler = httpapi.New(httpapi.Options{Engine: s.engine, Reader: kept, Keys: keys, Hooks: hooks(t), Dev: dev, Version: "test", Logger: log})
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan struct{}), make(chan error, 1)

@@ -88,7 +88,11 @@ func withID(ctx context.Context, p *apitype.Problem) *apitype.Problem {
 // runError is the problem of a request for a run, which may not be there.
 func (a *api) runError(ctx context.Context, runID string, err error) error {
 	if errors.Is(err, store.ErrNotFound) {
-		err = problem(http.StatusNotFound, "not_found", fmt.Sprintf("there is no run %q: GET /v1/runs lists those that there are", runID))
+		detail := fmt.Sprintf("there is no run %q: GET /v1/runs lists those that there are", runID)
+		if kept := a.Engine.RunsFor(); kept > 0 {
+			detail += fmt.Sprintf(". Here runs are kept for %v once they have ended (--runs-for)", kept)
+		}
+		err = problem(http.StatusNotFound, "not_found", detail)
 	}
 	return a.errorOf(ctx, err)
 }

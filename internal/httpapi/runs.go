@@ -170,7 +170,7 @@ func (a *api) startRun(ctx context.Context, in *startInput) (*startOutput, error
 		KeyFor: time.Duration(b.KeyForMs) * time.Millisecond, At: at, Delay: time.Duration(b.DelayMs) * time.Millisecond,
 		Send: b.Send.wire(), Request: in.key("POST /v1/runs", b),
 	})
-	if err == nil && in.WaitMs > 0 && !started.Run.Status.Final() {
+	if err == nil && in.WaitMs > 0 && !started.Gone && !started.Run.Status.Final() {
 		started.Run, err = a.Engine.RunRecord(ctx, engine.DefaultEnv, started.Run.ID, time.Duration(in.WaitMs)*time.Millisecond)
 	}
 	return a.started(ctx, started, err)
@@ -207,6 +207,9 @@ func (a *api) started(ctx context.Context, s engine.Started, err error) (*startO
 	out := &startOutput{Status: http.StatusCreated, Body: apitype.StartedRun{Run: a.runOf(s.Run), Created: s.Created, PayloadDiffers: s.PayloadDiffers}}
 	if !s.Created {
 		out.Status = http.StatusOK
+	}
+	if s.Gone {
+		out.Body.Status = apitype.StatusGone
 	}
 	if s.Replayed {
 		out.Replayed = "true"

@@ -118,8 +118,8 @@ type InsertRun struct {
 	Replay  *Replay
 }
 
-// Replay is what a new run takes over from the run that it replays. The change fails with ErrStale when that has begun another chapter
-// than Restart: then the entries are others (Z2).
+// Replay is what a new run takes over from the run that it replays. The change fails with ErrNotFound when that is gone, and with ErrStale
+// when it has begun another chapter than Restart: then the entries are others (Z2).
 type Replay struct {
 	RunID   string
 	Restart int
@@ -300,7 +300,7 @@ type Result struct {
 	History History
 	// Opened tells which waits of the change's UpdateRun were opened, in order.
 	Opened []bool
-	// Dropped is how many deliveries or events the change's DropDeliveries and DropEvents removed.
+	// Dropped is how many deliveries, events or runs the change's DropDeliveries, DropEvents and DropRuns removed.
 	Dropped int
 }
 

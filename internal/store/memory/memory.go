@@ -95,8 +95,8 @@ func (s *Store) check(change []store.Op) error {
 		case store.InsertRun:
 			if s.runs[op.Run.ID] != nil {
 				err = fmt.Errorf("run %s: %w", op.Run.ID, store.ErrExists)
-			} else if original := s.original(op.Replay); original != nil && original.Restart != op.Replay.Restart {
-				err = fmt.Errorf("run %s plays chapter %d: %w", original.ID, original.Restart, store.ErrStale)
+			} else {
+				err = s.checkReplay(op.Replay)
 			}
 		case store.InsertEvent:
 			if s.event(op.Event.Env, op.Event.Name, op.Event.ID) != nil {
@@ -122,6 +122,18 @@ func (s *Store) check(change []store.Op) error {
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func (s *Store) checkReplay(replay *store.Replay) error {
+	switch original := s.original(replay); {
+	case replay == nil:
+		return nil
+	case original == nil:
+		return fmt.Errorf("run %s: %w", replay.RunID, store.ErrNotFound)
+	case original.Restart != replay.Restart:
+		return fmt.Errorf("run %s plays chapter %d: %w", original.ID, original.Restart, store.ErrStale)
 	}
 	return nil
 }
@@ -181,6 +193,8 @@ func (s *Store) write(change []store.Op, res *store.Result) {
 			s.addLogs(op)
 		case store.DropEvents:
 			res.Dropped += s.dropEvents(op)
+		case store.DropRuns:
+			res.Dropped += s.dropRuns(op)
 		default:
 			s.writeWait(op)
 		}

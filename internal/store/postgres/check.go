@@ -53,7 +53,12 @@ func (v *view) checkInsert(op store.InsertRun) error {
 	if v.runs[op.Run.ID] != nil {
 		return fmt.Errorf("run %s: %w", op.Run.ID, store.ErrExists)
 	}
-	if original := v.original(op.Replay); original != nil && original.restart != op.Replay.Restart {
+	switch original := v.original(op.Replay); {
+	case op.Replay == nil:
+		return nil
+	case original == nil:
+		return fmt.Errorf("run %s: %w", op.Replay.RunID, store.ErrNotFound)
+	case original.restart != op.Replay.Restart:
 		return fmt.Errorf("run %s has begun again, and is in chapter %d, not %d: %w", original.id, original.restart, op.Replay.Restart, store.ErrStale)
 	}
 	return nil

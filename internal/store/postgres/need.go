@@ -112,7 +112,7 @@ func standsAlone(change []store.Op) bool {
 			if standsAlone(op.Then) {
 				return true
 			}
-		case store.DropKeys, store.DropDeliveries, store.DropEvents:
+		case store.DropKeys, store.DropDeliveries, store.DropEvents, store.DropRuns:
 			return true
 		}
 	}

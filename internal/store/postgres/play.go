@@ -45,6 +45,10 @@ func (v *view) write(change []store.Op, res *store.Result) {
 			v.flush()
 			p := (&params{}).time(op.Before).int(int64(op.Limit))
 			v.out.append(take{sql: sqlDropEvents, p: p, done: func(tag pgconn.CommandTag) { res.Dropped += int(tag.RowsAffected()) }})
+		case store.DropRuns:
+			v.flush()
+			p := (&params{}).time(op.Before).int(int64(op.Limit)).int(int64(op.RowsMax))
+			v.out.append(take{sql: sqlDropRuns, p: p, done: func(tag pgconn.CommandTag) { res.Dropped += int(tag.RowsAffected()) }})
 		case store.AddLogs:
 			v.addLogs(op)
 		default:

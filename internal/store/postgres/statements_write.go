@@ -37,6 +37,25 @@ const (
 		FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bytea[])
 			AS u(run, output, error, trees)
 		WHERE run_values.run=u.run`
+	// A run stays while a wait of it or on it is open. None can come to be: what has ended opens none, and the wait for a child is opened
+	// with the child. Whoever else holds the run's row, a replay of it or the lines of its last call, has it another time. Subqueries, not
+	// joins, for the reason that childLives gives.
+	sqlDropRuns = `WITH ended AS MATERIALIZED (SELECT seq, id, ended_at, entries FROM runs WHERE ended_at > 0 AND ended_at <= $1::bigint
+			AND NOT coalesce((SELECT true FROM waits WHERE waits.run=runs.seq LIMIT 1), false)
+			AND NOT coalesce((SELECT true FROM waits WHERE waits.kind='invoke' AND waits.child=runs.id LIMIT 1), false)
+			ORDER BY ended_at, id LIMIT $2::bigint FOR UPDATE OF runs SKIP LOCKED),
+		sized AS (SELECT seq, id, ended_at, entries + coalesce((SELECT sum(chapters.entries) FROM chapters WHERE chapters.run=ended.seq), 0)
+			+ (SELECT count(*) FROM logs WHERE logs.run=ended.seq) AS size FROM ended),
+		old AS MATERIALIZED (SELECT seq, id FROM (SELECT seq, id, size, sum(size) OVER (ORDER BY ended_at, id) AS total FROM sized) AS summed
+			WHERE $3::bigint = 0 OR total - size < $3::bigint),
+		old_steps AS (DELETE FROM steps USING old WHERE steps.run=old.seq),
+		old_chapters AS (DELETE FROM chapters USING old WHERE chapters.run=old.seq),
+		old_logs AS (DELETE FROM logs USING old WHERE logs.run=old.seq),
+		old_attempts AS (DELETE FROM attempts USING old WHERE attempts.run=old.seq),
+		old_callbacks AS (DELETE FROM callbacks USING old WHERE callbacks.run=old.seq),
+		old_uses AS (DELETE FROM event_uses USING old WHERE event_uses.run=old.seq),
+		old_values AS (DELETE FROM run_values USING old WHERE run_values.run=old.seq)
+		DELETE FROM runs USING old WHERE runs.id=old.id`
 )
 
 // Histories and attempts.

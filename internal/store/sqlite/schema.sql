@@ -63,6 +63,7 @@ CREATE INDEX runs_ready ON runs (env, app, ready_at) WHERE ready_at > 0;
 CREATE INDEX runs_in_call ON runs (call_node, id) WHERE status = 'running';
 CREATE INDEX runs_idle ON runs (id) WHERE ended_at = 0 AND timer_at = 0 AND ready_at = 0; -- who waits for news alone (W5)
 CREATE INDEX runs_by_workflow ON runs (env, workflow, id);
+CREATE INDEX runs_ended ON runs (ended_at, id) WHERE ended_at > 0; -- what is dropped first
 
 -- What a run was given and what came out: each written once.
 CREATE TABLE run_values (
@@ -165,6 +166,7 @@ CREATE TABLE waits (
 CREATE UNIQUE INDEX waits_once ON waits (run, name, number, orphan);
 CREATE INDEX waits_unlooked ON waits (id) WHERE looked = 0;
 CREATE INDEX waits_invokes ON waits (id) WHERE kind = 'invoke';
+CREATE INDEX waits_children ON waits (child) WHERE kind = 'invoke'; -- who has to hear of a run's end
 CREATE INDEX waits_callbacks ON waits (id) WHERE kind = 'callback';
 
 -- How an event finds its waits: a row for each name that a wait names.

@@ -51,6 +51,14 @@ const (
 	sqlUpdateValues    = `UPDATE run_values SET output=coalesce(?, output), error=coalesce(?, error) WHERE run=?`
 	sqlUpdatePayload   = `UPDATE run_values SET payload=?, trees=NULL WHERE run=?`
 	sqlUpdateTrees     = `UPDATE run_values SET trees=? WHERE run=?`
+	// A run stays while a wait of it or on it is open.
+	sqlSelectOldRuns = `SELECT seq, id FROM runs WHERE ended_at > 0 AND ended_at <= +? AND NOT EXISTS (SELECT 1 FROM waits WHERE waits.run = runs.seq)
+		AND NOT EXISTS (SELECT 1 FROM waits WHERE waits.kind = 'invoke' AND waits.child = runs.id) ORDER BY ended_at, id LIMIT +?`
+	sqlDropRun       = `DELETE FROM runs WHERE seq=?`
+	sqlDropRunValues = `DELETE FROM run_values WHERE run=?`
+	sqlDropSteps     = `DELETE FROM steps WHERE run=?`
+	sqlDropChapters  = `DELETE FROM chapters WHERE run=?`
+	sqlDropLogs      = `DELETE FROM logs WHERE run=?`
 )
 
 // Nodes, and what they hold.

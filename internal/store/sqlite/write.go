@@ -129,10 +129,15 @@ func (s *Store) checkReplay(replay *store.Replay) (refusal, err error) {
 		return nil, nil
 	}
 	original, err := s.head(replay.RunID)
-	if err == nil && original != nil && original.restart != replay.Restart {
-		refusal = fmt.Errorf("run %s plays chapter %d: %w", replay.RunID, original.restart, store.ErrStale)
+	switch {
+	case err != nil:
+		return nil, err
+	case original == nil:
+		return fmt.Errorf("run %s: %w", replay.RunID, store.ErrNotFound), nil
+	case original.restart != replay.Restart:
+		return fmt.Errorf("run %s plays chapter %d: %w", replay.RunID, original.restart, store.ErrStale), nil
 	}
-	return refusal, err
+	return nil, nil
 }
 
 func (s *Store) checkUpdate(op store.UpdateRun) (refusal, err error) {
@@ -227,6 +232,8 @@ func (s *Store) write(op store.Op, res *store.Result) error {
 		err := exec(s.writer, sqlDropEvents, func(b *binder) { b.time(op.Before); b.int(int64(op.Limit)) })
 		res.Dropped += s.writer.Changes()
 		return err
+	case store.DropRuns:
+		return s.dropRuns(op, res)
 	default:
 		return s.writeWait(op)
 	}

@@ -121,6 +121,8 @@ func distinct(change store.Change) bool {
 	for _, op := range all {
 		name := ""
 		switch op := op.(type) {
+		case store.DropRuns:
+			return false // it touches whatever has ended
 		case store.InsertRun:
 			name = op.Run.ID
 		case store.UpdateRun:
@@ -169,6 +171,9 @@ func (m *machine) op(r *rapid.T) store.Op {
 	case 2:
 		if rapid.Bool().Draw(r, "events") {
 			return store.DropEvents{Before: now.Add(-3 * time.Second), Limit: rapid.IntRange(1, 3).Draw(r, "limit")}
+		}
+		if rapid.Bool().Draw(r, "old runs") {
+			return dropping(r, now)
 		}
 		return store.DropKeys{Now: now, Limit: 100}
 	case 3:
@@ -422,6 +427,9 @@ func Dump(t failer, s store.Reader) Contents {
 		c.States[run.ID] = state
 		c.Logs[run.ID], err = s.Logs(ctx, store.LogQuery{Env: "default", RunID: run.ID, Limit: 1000})
 		check(err)
+		for i := range c.Logs[run.ID] {
+			c.Logs[run.ID][i].Position = 0 // which may be used again once its run is gone
+		}
 		for _, kind := range []store.KeyKind{store.KeyRun, store.KeySend} {
 			keys, err := s.Keys(ctx, "default", kind, run.ID, T0)
 			check(err)

@@ -74,11 +74,12 @@ CREATE TABLE runs (
   CHECK (ended_at > 0 OR timer_at > 0 OR ready_at > 0 OR status = 'waiting'), -- a waiting run may have nothing but an open wait
   CHECK (status <> 'running' OR call_id IS NOT NULL)
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_analyze_scale_factor = 0.05);
--- Each of these but the last holds live runs alone: it stays as small as what is going on, however many runs have ended.
+-- Each of these but the last two holds live runs alone: it stays as small as what is going on, however many runs have ended.
 CREATE INDEX runs_timer ON runs (timer_at, id) WHERE timer_at > 0;
 CREATE INDEX runs_ready ON runs (env, app, ready_at, id) WHERE ready_at > 0;
 CREATE INDEX runs_in_call ON runs (call_node, id) WHERE status = 'running';
 CREATE INDEX runs_idle ON runs (id) WHERE ended_at = 0 AND timer_at = 0 AND ready_at = 0; -- who waits for news alone (W5)
+CREATE INDEX runs_ended ON runs (ended_at, id) WHERE ended_at > 0; -- what is dropped first; a run enters it once, at its end
 CREATE INDEX runs_by_workflow ON runs (env, workflow, id);
 CREATE SEQUENCE run_seqs;
 
@@ -197,6 +198,7 @@ CREATE UNIQUE INDEX waits_once ON waits (run, name, number) WHERE NOT orphan;
 CREATE INDEX waits_of_run ON waits (run);
 CREATE INDEX waits_unlooked ON waits (id) WHERE NOT looked;
 CREATE INDEX waits_invokes ON waits (id) WHERE kind = 'invoke';
+CREATE INDEX waits_children ON waits (child) WHERE kind = 'invoke'; -- who has to hear of a run's end
 CREATE INDEX waits_callbacks ON waits (id) WHERE kind = 'callback';
 CREATE SEQUENCE wait_ids;
 
