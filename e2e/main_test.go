@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Tests here mostly wait: for leases, pauses and processes. So three run at once on two cores, and no more.
-const parallel = "3"
+// Tests here mostly wait: for leases, pauses and processes. So five run at once on two cores, and no more.
+const parallel = "5"
 
 // built is where the parts of the system are, for this run of the tests: copies, so that what is built meanwhile changes nothing.
 var built struct {

@@ -82,7 +82,7 @@ var Table = []Setting{
 	{Flag: "lease", Default: "5m", Unit: "duration, at least 5s", Uses: []Use{Dev, Serve}, Meaning: "how long a call that says nothing keeps its run, before the run is picked up; a workflow may set its own"},
 	{Flag: "stall", Default: "24h", Unit: "duration, at least 1m", Uses: []Use{Dev, Serve}, Meaning: "how long a call that is alive may save nothing, before it is cut off and its run is picked up"},
 	{Flag: "grace", Default: "30s", Unit: "duration, at most 1h", Uses: []Use{Dev, Serve}, Meaning: "how long steps that are running may still be saved once their run is cancelled or has timed out; then they count as abandoned"},
-	{Flag: "concurrency", Default: "100", Unit: "calls, 1 to 10000", Uses: []Use{Dev, Serve}, Meaning: "how many calls an app gets at once, unless it was registered with another number"},
+	{Flag: "concurrency", Default: "100", Unit: "calls, 1 to 10000", Uses: []Use{Dev, Serve}, Meaning: "how many calls an app gets at once, from all nodes together, unless it was registered with another number"},
 	{Flag: "hook", Unit: "NAME=PROVIDER and options, repeatable", Uses: []Use{Dev, Serve}, Meaning: "the webhook /hooks/NAME has its signatures checked; providers: stripe, github, slack, shopify, standard, svix, hmac; options after commas: dedupe, and of hmac header=, encoding=hex or base64, prefix=, id="},
 	{Flag: "drain", Default: "0s", Unit: "duration, at most 5m", Uses: []Use{Serve}, Meaning: "how long a server that is told to stop still takes requests, while /readyz says 503: so that a load balancer turns to others first"},
 	{Flag: "events-for", Default: "720h", Unit: "duration, at least 1h", Uses: []Use{Dev, Serve}, Meaning: "how long events are kept: as far back a wait finds one that came before it"},
