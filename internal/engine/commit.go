@@ -23,6 +23,8 @@ const (
 	waitingMax    = 20_000 // changes that wait; above, new runs and events are refused, saves never (N3)
 	retryPause    = 250 * time.Millisecond
 	commitMax     = 30 * time.Second // after so long without the store, a change is given back: nothing was acknowledged
+	// awayAfter is how long the store can't be written before new runs and events are refused at once: who asks should hear soon.
+	awayAfter = 3 * time.Second
 )
 
 // committer is group commit: everything that waits goes into one transaction with one sync. Whoever commits waits for its own
@@ -41,6 +43,7 @@ type committer struct {
 	mu      sync.Mutex
 	waiting []*pending
 	leading bool
+	failing time.Time     // since when the store has not taken the batch that is being committed; zero: it takes them
 	last    int           // changes in the batch before
 	took    time.Duration // how long its commit took; the leader's
 	closed  bool
@@ -62,11 +65,24 @@ func newCommitter(s store.Store, log *slog.Logger, others func() bool) *committe
 	return &committer{store: s, log: log, others: others, idle: make(chan struct{})}
 }
 
-// full tells whether new work should be refused.
-func (c *committer) full() bool {
+// refuses says why new runs and events are refused now; nil: they are not. ErrBusy, ErrUnstored.
+func (c *committer) refuses() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.waiting) >= waitingMax
+	switch {
+	case len(c.waiting) >= waitingMax:
+		return ErrBusy
+	case !c.failing.IsZero() && time.Since(c.failing) > awayAfter:
+		return ErrUnstored
+	}
+	return nil
+}
+
+// fails notes since when the batch that is being committed can't be; zero: it could, or was given up.
+func (c *committer) fails(since time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failing = since
 }
 
 // commit waits until the change is durable, or refused: never less, for whoever asked may be gone, but what is written must be acted
@@ -177,6 +193,7 @@ func (c *committer) commitBatch(batch []*pending) {
 	for i, p := range batch {
 		changes[i] = p.change
 	}
+	var failing time.Time
 	for {
 		results, err := c.store.Commit(context.Background(), changes)
 		if err == nil {
@@ -206,6 +223,11 @@ func (c *committer) commitBatch(batch []*pending) {
 			c.log.Error("the store can't commit; giving up", "changes", len(batch), "error", err)
 			c.giveBack(batch, ErrUnstored)
 			return
+		}
+		if failing.IsZero() {
+			failing = time.Now()
+			c.fails(failing)
+			defer c.fails(time.Time{})
 		}
 		c.log.Error("the store can't commit; trying again", "changes", len(batch), "error", err)
 		pause(context.Background(), retryPause)

@@ -46,8 +46,8 @@ type Delivered struct {
 
 // Deliver stores a delivery, its events and the runs that they start in one transaction (E1). It is durable on return.
 func (e *Engine) Deliver(ctx context.Context, r DeliverRequest) (Delivered, error) {
-	if e.committer.full() {
-		return Delivered{}, ErrBusy
+	if err := e.committer.refuses(); err != nil {
+		return Delivered{}, err
 	}
 	d := r.Delivery
 	d.ReceivedAt = e.now()
@@ -130,8 +130,8 @@ func (e *Engine) standingDelivery(ctx context.Context, r DeliverRequest, d store
 // Reject keeps a delivery that emits nothing, apart from the others and within bounds: the oldest make room for it. While the server is
 // busy it is not kept.
 func (e *Engine) Reject(d store.Delivery) error {
-	if e.committer.full() {
-		return ErrBusy
+	if err := e.committer.refuses(); err != nil {
+		return err
 	}
 	d.ID, d.ReceivedAt, d.Status = id.New(id.Delivery), e.now(), store.DeliveryRejected
 	_, err := e.committer.commit(store.Change{

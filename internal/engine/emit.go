@@ -43,8 +43,8 @@ type launched struct {
 // Emit stores events, all or none, each with the runs that it starts, in one transaction (E1). An event that is there already is
 // answered as it is and starts nothing. It is durable on return.
 func (e *Engine) Emit(ctx context.Context, env string, events []NewEvent, request *RequestKey) (list []Emitted, replayed bool, err error) {
-	if e.committer.full() {
-		return nil, false, ErrBusy
+	if err := e.committer.refuses(); err != nil {
+		return nil, false, err
 	}
 	for i := range events {
 		if events[i].ID == "" {

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json/jsontext"
 	"errors"
 	"strings"
 	"testing"
@@ -192,5 +193,34 @@ func TestACallIsSentWithinFiveSecondsOfItsBegin(t *testing.T) {
 		want(t, "left for the first call", <-a.left, 3*time.Second)
 		a.next(t, time.Second).lose()
 		want(t, "left for the second", <-a.left, 3*time.Second)
+	})
+}
+
+// Who asks for something new hears soon that the store is away, and not after half a minute; what asked first may wait for it.
+func TestNewWorkIsRefusedSoonWhileTheStoreIsAway(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		way := &severed{Store: memory.New()}
+		n := startNode(t, way, a, engine.Options{})
+		n.know(t)
+		way.cut.Store(true)
+		start := func() error {
+			_, err := n.StartRun(context.Background(), engine.StartRequest{Env: engine.DefaultEnv, Workflow: "w", Payload: jsontext.Value(`1`)})
+			return err
+		}
+		first := make(chan error, 1)
+		go func() { first <- start() }()
+		time.Sleep(5 * time.Second)
+		began := time.Now()
+		if err := start(); !errors.Is(err, engine.ErrUnstored) || time.Since(began) > 0 {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		way.cut.Store(false)
+		if err := <-first; err != nil {
+			t.Errorf("what had waited: %v", err)
+		}
+		if err := start(); err != nil {
+			t.Errorf("with the store back: %v", err)
+		}
 	})
 }

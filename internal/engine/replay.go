@@ -34,8 +34,8 @@ type ReplayRequest struct {
 
 // Replay starts a new run of the same workflow (promise 7). ErrNotFound, ErrUnknownStep.
 func (e *Engine) Replay(ctx context.Context, r ReplayRequest) (Started, error) {
-	if e.committer.full() {
-		return Started{}, ErrBusy
+	if err := e.committer.refuses(); err != nil {
+		return Started{}, err
 	}
 	for range applyTries {
 		if s, err := e.replayOnce(ctx, r); !errors.Is(err, store.ErrStale) {

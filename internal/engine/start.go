@@ -70,8 +70,8 @@ type Started struct {
 
 // StartRun starts a run, or finds the one that the key, the id or the request started before (K4, K6). It is durable on return.
 func (e *Engine) StartRun(ctx context.Context, r StartRequest) (Started, error) {
-	if e.committer.full() {
-		return Started{}, ErrBusy
+	if err := e.committer.refuses(); err != nil {
+		return Started{}, err
 	}
 	t, err := e.oneWorkflow(r.Env, r.App, r.Workflow)
 	if err != nil {
