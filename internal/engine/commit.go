@@ -18,7 +18,7 @@ const (
 	gather   = 200 * time.Microsecond
 	// companyShared and gatherShared are the same while other nodes commit to the same store: what a commit costs beside its changes is paid
 	// by one machine for all of them. A leader gathers for as long as the last commit took, at most gatherShared.
-	companyShared = 4
+	companyShared = 2
 	gatherShared  = 20 * time.Millisecond
 	waitingMax    = 20_000 // changes that wait; above, new runs and events are refused, saves never (N3)
 	retryPause    = 250 * time.Millisecond
