@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -62,15 +63,17 @@ func TestAnOutageOfPostgresCostsNoLease(t *testing.T) {
 		}
 		ids, begun = c.calledFrozen()
 	}
-	pass(t.Context(), time.Until(begun.Add(shortLease-time.Second)))
+	pass(t.Context(), time.Until(begun.Add(shortLease-2*time.Second)))
 	if err := c.postgres.Crash(); err != nil {
 		t.Fatal(err)
 	}
 	c.wakeApps()
-	for _, id := range ids {
-		c.began(id, "one", 1)
+	back := time.Now().Add(outage)
+	// A call that is five seconds old when its app comes to it waits for the server before it runs a body (C4): so it is on a busy machine.
+	if !holds(t.Context(), outage, func() bool { return c.haveBegun(ids) == len(ids) }) {
+		t.Logf("%d of %d bodies began during the outage", c.haveBegun(ids), len(ids))
 	}
-	pass(t.Context(), outage)
+	pass(t.Context(), time.Until(back))
 	if err := c.postgres.Recover(); err != nil {
 		t.Fatal(err)
 	}
@@ -79,6 +82,16 @@ func TestAnOutageOfPostgresCostsNoLease(t *testing.T) {
 		c.bodies(id, map[string]int{"one": 1, "two": 1})
 		c.results(id)
 	}
+}
+
+// haveBegun counts the runs whose first body has begun.
+func (c *cluster) haveBegun(ids []string) (n int) {
+	for _, m := range c.marks() {
+		if m.Kind == plan.MarkBody && m.Step == "one" && slices.Contains(ids, m.Run) {
+			n++
+		}
+	}
+	return n
 }
 
 // calledFrozen freezes the apps and has runs of them called.
