@@ -26,6 +26,9 @@ type seen struct {
 	marks []plan.Mark
 }
 
+// markBegins is how each mark begins, in both apps.
+const markBegins = `{"kind":`
+
 // marks gives all marks, in the order in which they were left. Whoever gets them changes nothing in them.
 func (w *world) marks() []plan.Mark {
 	w.t.Helper()
@@ -48,7 +51,8 @@ func (w *world) marks() []plan.Mark {
 		if !bytes.HasSuffix(line, []byte("\n")) {
 			break // it is being written
 		}
-		if err := json.Unmarshal(line, &m); err != nil {
+		whole := line[max(bytes.LastIndex(line, []byte(markBegins)), 0):] // before it stands what a killed process had written of its last mark
+		if err := json.Unmarshal(whole, &m); err != nil {
 			w.t.Fatalf("a mark %q: %v", line, err)
 		}
 		w.seen.bytes += int64(len(line))
