@@ -50,7 +50,7 @@ type live struct {
 	wait     time.Duration
 	asked    int
 	askedAt  time.Time
-	// askedLook is how often this node had heard from the others when it asked.
+	// askedLook is how many looks at the others this node had begun when it asked.
 	askedLook int64
 	// missed is when a poll of its process was answered that did not name it; zero once it is heard of again.
 	missed time.Time
@@ -230,7 +230,8 @@ func (e *Engine) ask(l *live, wait time.Duration) {
 	if !l.held {
 		return
 	}
-	l.wait, l.askedAt, l.askedLook = wait, time.Now(), e.peers.looked()
+	l.wait, l.askedAt = wait, time.Now()
+	l.askedLook, _ = e.peers.looked()
 	l.asked++
 	asked := l.asked
 	l.question = time.AfterFunc(wait, func() { e.unanswered(l, asked) })

@@ -178,8 +178,7 @@ func (m *matcher) events() error {
 			}
 			m.cursor, matched = page[i].Position, matched || any
 		}
-		// Other nodes want to know how far it is.
-		if m.cursor-m.stored >= cursorEvery || ((matched || !m.e.peers.alone()) && m.cursor > m.stored) {
+		if m.cursor-m.stored >= cursorEvery || (matched && m.cursor > m.stored) {
 			if err := m.advance(); err != nil {
 				return err
 			}

@@ -75,16 +75,24 @@ type cluster struct {
 	ways  []*severed
 }
 
-// startCluster starts so many nodes, which all know the app and take work.
-func startCluster(t *testing.T, a *app, size int, o engine.Options) *cluster {
+// startCluster starts so many nodes, which all know an app with a workflow w, and take work.
+func startCluster(t *testing.T, size int, o engine.Options) *cluster {
 	t.Helper()
-	c := &cluster{store: memory.New(), app: a}
+	c := &cluster{store: memory.New(), app: newApp(wire.Workflow{Name: "w"})}
 	for range size {
 		c.join(t, o)
 	}
 	c.nodes[0].know(t)
 	time.Sleep(15 * time.Second)
 	return c
+}
+
+// startCalling starts nodes and a run, whose first call is out.
+func startCalling(t *testing.T, size int) (*cluster, *sentCall) {
+	t.Helper()
+	c := startCluster(t, size, engine.Options{})
+	c.nodes[0].start(t, "w")
+	return c, c.app.next(t, time.Second)
 }
 
 func (c *cluster) join(t *testing.T, o engine.Options) {
@@ -114,17 +122,14 @@ func (c *cluster) holder(t *testing.T, runID string) (holder, other int) {
 // Rule C1: an app that lives loses nothing when the node that holds its call is lost.
 func TestACallOfALostNodeGoesOnWhereItIsHeard(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		a := newApp(wire.Workflow{Name: "w"})
-		c := startCluster(t, a, 3, engine.Options{})
-		id := c.nodes[0].start(t, "w").Run.ID
-		first := a.next(t, time.Second)
-		holder, other := c.holder(t, id)
+		c, first := startCalling(t, 3)
+		holder, other := c.holder(t, first.Run.ID)
 		want(t, "save", c.nodes[holder].save(first, "n", 0, completed("a", `1`)).Status, wire.Accepted)
 		c.ways[holder].cut.Store(true)
 		stop := c.nodes[other].keepPolling(t, first.fence("n"))
 		defer stop()
-		a.none(t, 40*time.Second)
-		run, _, err := c.store.Load(t.Context(), id)
+		c.app.none(t, 40*time.Second)
+		run, _, err := c.store.Load(t.Context(), first.Run.ID)
 		if err != nil || run.Call.Node != fmt.Sprintf("node%d", other) || run.Cuts != 0 {
 			t.Errorf("the call is held by %q, after %d cuts, %v", run.Call.Node, run.Cuts, err)
 		}
@@ -132,7 +137,7 @@ func TestACallOfALostNodeGoesOnWhereItIsHeard(t *testing.T) {
 		want(t, "a later save", c.nodes[other].save(first, "n", 1, completed("b", `2`)).Status, wire.Accepted)
 		out := c.nodes[other].End(t.Context(), wire.Ends{Process: "process", Ends: []wire.SentEnd{{Fence: first.fence("n"), End: wire.End{Type: wire.Completed, Seen: 2, Output: jsontext.Value(`3`)}}}})
 		want(t, "its end", out.Ends[0].Status, wire.Accepted)
-		want(t, "status", c.nodes[other].run(t, id).Status, workflow.Completed)
+		want(t, "status", c.nodes[other].run(t, first.Run.ID).Status, workflow.Completed)
 		c.ways[holder].cut.Store(false)
 	})
 }
@@ -140,21 +145,18 @@ func TestACallOfALostNodeGoesOnWhereItIsHeard(t *testing.T) {
 // Rule C1: what nobody hears is picked up within seconds, by one node.
 func TestACallOfALostNodeThatNobodyHearsIsPickedUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		a := newApp(wire.Workflow{Name: "w"})
-		c := startCluster(t, a, 3, engine.Options{})
-		id := c.nodes[0].start(t, "w").Run.ID
-		first := a.next(t, time.Second)
-		holder, _ := c.holder(t, id)
+		c, first := startCalling(t, 3)
+		holder, _ := c.holder(t, first.Run.ID)
 		want(t, "save", c.nodes[holder].save(first, "n", 0, completed("a", `1`)).Status, wire.Accepted)
 		c.ways[holder].cut.Store(true)
 		lost := time.Now()
-		second := a.next(t, 25*time.Second)
+		second := c.app.next(t, 25*time.Second)
 		if took := time.Since(lost); took < 10*time.Second || took > 20*time.Second {
 			t.Errorf("it was picked up after %v", took)
 		}
-		want(t, "run", second.Run.ID, id)
+		want(t, "run", second.Run.ID, first.Run.ID)
 		want(t, "saved steps", len(second.Steps.Entries), 1)
-		a.none(t, time.Minute)
+		c.app.none(t, time.Minute)
 		c.ways[holder].cut.Store(false)
 		// The node that was lost has its memory of the call still: it is nobody's any more.
 		want(t, "a late save through it", c.nodes[holder].save(first, "n", 1, completed("b", `2`)).Status, wire.Superseded)
@@ -164,11 +166,8 @@ func TestACallOfALostNodeThatNobodyHearsIsPickedUp(t *testing.T) {
 // Rule C2: a time in which no node reached the store counts against no node and no call.
 func TestAnOutageOfTheStoreCostsNobodyACall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		a := newApp(wire.Workflow{Name: "w"})
-		c := startCluster(t, a, 3, engine.Options{})
-		id := c.nodes[0].start(t, "w").Run.ID
-		first := a.next(t, time.Second)
-		holder, other := c.holder(t, id)
+		c, first := startCalling(t, 3)
+		holder, other := c.holder(t, first.Run.ID)
 		want(t, "save", c.nodes[holder].save(first, "n", 0, completed("a", `1`)).Status, wire.Accepted)
 		for _, way := range c.ways {
 			way.cut.Store(true)
@@ -181,8 +180,8 @@ func TestAnOutageOfTheStoreCostsNobodyACall(t *testing.T) {
 			way.cut.Store(false)
 		}
 		defer c.nodes[other].keepPolling(t, first.fence("n"))()
-		a.none(t, time.Minute)
-		run, _, err := c.store.Load(t.Context(), id)
+		c.app.none(t, time.Minute)
+		run, _, err := c.store.Load(t.Context(), first.Run.ID)
 		if err != nil || run.Cuts != 0 || run.Status != workflow.Running {
 			t.Errorf("%+v, %v", run, err)
 		}
@@ -192,16 +191,13 @@ func TestAnOutageOfTheStoreCostsNobodyACall(t *testing.T) {
 // Rule C1: the connection breaks at one node, and the process talks to another.
 func TestACallIsNotCutWhileItsProcessPollsElsewhere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		a := newApp(wire.Workflow{Name: "w"})
-		c := startCluster(t, a, 3, engine.Options{})
-		id := c.nodes[0].start(t, "w").Run.ID
-		first := a.next(t, time.Second)
-		holder, other := c.holder(t, id)
+		c, first := startCalling(t, 3)
+		holder, other := c.holder(t, first.Run.ID)
 		want(t, "save", c.nodes[other].save(first, "n", 0, completed("a", `1`)).Status, wire.Accepted)
 		defer c.nodes[other].keepPolling(t, first.fence("n"))()
 		first.lose()
-		a.none(t, 10*time.Minute)
-		if now, _ := c.holder(t, id); now != holder {
+		c.app.none(t, 10*time.Minute)
+		if now, _ := c.holder(t, first.Run.ID); now != holder {
 			t.Errorf("node%d holds the call, and node%d lives", now, holder)
 		}
 	})
@@ -210,80 +206,70 @@ func TestACallIsNotCutWhileItsProcessPollsElsewhere(t *testing.T) {
 // Rule C1: a node that does not know that its call was adopted has no say over it.
 func TestACallIsNotCutByWhoHeldItBefore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		a := newApp(wire.Workflow{Name: "w"})
-		c := startCluster(t, a, 2, engine.Options{})
-		id := c.nodes[0].start(t, "w").Run.ID
-		first := a.next(t, time.Second)
-		holder, other := c.holder(t, id)
+		c, first := startCalling(t, 2)
+		holder, other := c.holder(t, first.Run.ID)
 		want(t, "save", c.nodes[holder].save(first, "n", 0, completed("a", `1`)).Status, wire.Accepted)
 		defer c.nodes[other].keepPolling(t, first.fence("n"))()
 		c.ways[holder].apart.Store(true)
 		time.Sleep(12 * time.Second)
-		if now, _ := c.holder(t, id); now != other {
+		if now, _ := c.holder(t, first.Run.ID); now != other {
 			t.Fatalf("node%d holds the call", now)
 		}
 		first.lose() // now it asks, and hears no answer
-		a.none(t, time.Minute)
+		c.app.none(t, time.Minute)
 	})
 }
 
 // Rule N2: saves that went through other nodes count, though they raise no version of the run.
 func TestAnEndCountsWhatOthersHaveSaved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		a := newApp(wire.Workflow{Name: "w"})
-		c := startCluster(t, a, 2, engine.Options{})
-		id := c.nodes[0].start(t, "w").Run.ID
+		c := startCluster(t, 2, engine.Options{})
+		c.nodes[0].start(t, "w")
 		threw := wire.End{Type: wire.Failed, Error: &wire.Error{Name: "Error", Message: "no"}, Retriable: true, Retries: 1}
-		first := a.next(t, time.Second)
-		holder, _ := c.holder(t, id)
+		first := c.app.next(t, time.Second)
+		holder, _ := c.holder(t, first.Run.ID)
 		want(t, "save", c.nodes[holder].save(first, "n", 0).Status, wire.Accepted)
 		first.end(t, threw)
-		second := a.next(t, time.Minute)
-		holder, other := c.holder(t, id)
+		second := c.app.next(t, time.Minute)
+		holder, other := c.holder(t, first.Run.ID)
 		want(t, "save", c.nodes[holder].save(second, "m", 0).Status, wire.Accepted)
 		want(t, "save elsewhere", c.nodes[other].save(second, "m", 0, completed("a", `1`)).Status, wire.Accepted)
 		second.end(t, threw)
 		// A step was saved in between: the count of throws began anew (S2).
-		want(t, "saved steps", len(a.next(t, time.Minute).Steps.Entries), 1)
+		want(t, "saved steps", len(c.app.next(t, time.Minute).Steps.Entries), 1)
 	})
 }
 
 // Rule C1: a process that dies while it talks to another node is found out by the node that holds its call.
 func TestADeadAppIsFoundOutWhicheverNodeItPolled(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		a := newApp(wire.Workflow{Name: "w"})
-		c := startCluster(t, a, 3, engine.Options{})
-		id := c.nodes[0].start(t, "w").Run.ID
-		first := a.next(t, time.Second)
-		_, other := c.holder(t, id)
+		c, first := startCalling(t, 3)
+		_, other := c.holder(t, first.Run.ID)
 		want(t, "save", c.nodes[other].save(first, "n", 0, completed("a", `1`)).Status, wire.Accepted)
 		stop := c.nodes[other].keepPolling(t, first.fence("n"))
 		time.Sleep(12 * time.Second)
 		stop()
 		first.lose()
-		want(t, "epoch", a.next(t, 8*time.Second).Call.Call.Epoch, int64(2))
+		want(t, "epoch", c.app.next(t, 8*time.Second).Call.Call.Epoch, int64(2))
 	})
 }
 
 // What one node does is heard of by those that wait, and those that play, at another.
 func TestNodesHearOfWhatOthersDo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		a := newApp(wire.Workflow{Name: "w"})
-		c := startCluster(t, a, 2, engine.Options{})
-		id := c.nodes[0].start(t, "w").Run.ID
-		first := a.next(t, time.Second)
-		holder, other := c.holder(t, id)
+		c, first := startCalling(t, 2)
+		holder, other := c.holder(t, first.Run.ID)
 		want(t, "save", c.nodes[holder].save(first, "n", 0).Status, wire.Accepted)
 		time.Sleep(2 * time.Second)
 		ended := make(chan store.RunRecord, 1)
 		go func() {
-			r, _ := c.nodes[other].RunRecord(context.Background(), engine.DefaultEnv, id, 20*time.Second)
+			r, _ := c.nodes[other].RunRecord(context.Background(), engine.DefaultEnv, first.Run.ID, 20*time.Second)
 			ended <- r
 		}()
 		told := make(chan []wire.News, 1)
 		go func() { told <- c.nodes[holder].poll(t, 5*time.Second, first.fence("n")) }()
 		synctest.Wait()
-		if _, err := c.nodes[other].Cancel(t.Context(), engine.DefaultEnv, id, false); err != nil {
+		if _, err := c.nodes[other].Cancel(t.Context(), engine.DefaultEnv, first.Run.ID, false); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
@@ -303,9 +289,8 @@ func TestNodesHearOfWhatOthersDo(t *testing.T) {
 // An app's concurrency holds over all nodes, also while one joins and one is lost.
 func TestConcurrencyHoldsOverAllNodes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		a := newApp(wire.Workflow{Name: "w"})
-		c := startCluster(t, a, 2, engine.Options{Concurrency: 5})
-		for range 90 {
+		c := startCluster(t, 2, engine.Options{Concurrency: 5})
+		for range 200 {
 			c.nodes[1].start(t, "w")
 		}
 		inFlight := func() (n int) {
@@ -320,28 +305,35 @@ func TestConcurrencyHoldsOverAllNodes(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		want(t, "in flight with two nodes", inFlight(), 5)
-		c.join(t, engine.Options{Concurrency: 5})
-		for range 60 {
-			time.Sleep(500 * time.Millisecond)
-			if n := inFlight(); n > 5 {
-				t.Fatalf("%d calls are in flight", n)
+		// goesOn has the app end calls for half a minute.
+		goesOn := func() {
+			for range 60 {
+				time.Sleep(500 * time.Millisecond)
+				if n := inFlight(); n > 5 {
+					t.Fatalf("%d calls are in flight", n)
+				}
+				select {
+				case call := <-c.app.calls:
+					call.end(t, wire.End{Type: wire.Completed})
+				default:
+				}
 			}
-			select {
-			case call := <-a.calls:
-				call.end(t, wire.End{Type: wire.Completed})
-			default:
-			}
+			time.Sleep(5 * time.Second)
 		}
-		time.Sleep(5 * time.Second)
+		c.join(t, engine.Options{Concurrency: 5})
+		goesOn()
 		want(t, "in flight with three nodes", inFlight(), 5)
+		c.ways[1].cut.Store(true)
+		goesOn()
+		want(t, "in flight with one node lost", inFlight(), 5)
+		c.ways[1].cut.Store(false)
 	})
 }
 
 // Rule E1: an event that comes between a wait's look back and its note is not lost, though two nodes match.
 func TestAnEventIsNotLostBetweenTwoMatchers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		a := newApp(wire.Workflow{Name: "w"})
-		c := startCluster(t, a, 2, engine.Options{})
+		c := startCluster(t, 2, engine.Options{})
 		emit := func(n *node) {
 			if _, _, err := n.Emit(t.Context(), engine.DefaultEnv, []engine.NewEvent{{Name: "paid"}}, nil); err != nil {
 				t.Error(err)
@@ -360,12 +352,12 @@ func TestAnEventIsNotLostBetweenTwoMatchers(t *testing.T) {
 			}
 		}
 		c.ways[0].before.Store(&before)
-		id := c.nodes[0].start(t, "w").Run.ID
-		first := a.next(t, time.Second)
+		c.nodes[0].start(t, "w")
+		first := c.app.next(t, time.Second)
 		first.nonce = "n"
 		first.suspend(t, "n", 0, forEvent("paid", "paid"))
-		second := a.next(t, time.Minute)
-		want(t, "run", second.Run.ID, id)
+		second := c.app.next(t, time.Minute)
+		want(t, "run", second.Run.ID, first.Run.ID)
 		want(t, "the node stood still", stood, true)
 		want(t, "steps", len(second.Steps.Entries), 1)
 	})
@@ -374,8 +366,7 @@ func TestAnEventIsNotLostBetweenTwoMatchers(t *testing.T) {
 // Rule N4: a call that the store says a node holds, and that the node does not know, is asked for, and its run picked up.
 func TestACallThatItsNodeDoesNotKnowIsAskedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		a := newApp(wire.Workflow{Name: "w"})
-		c := startCluster(t, a, 2, engine.Options{})
+		c := startCluster(t, 2, engine.Options{})
 		run := workflow.Start(workflow.Run{ID: "run_00000000000000000000000001", Env: engine.DefaultEnv, App: "app", Workflow: "w"}, workflow.Settings{Lease: 5 * time.Minute}, time.Now())
 		d, err := workflow.Apply(run, workflow.Begin{CallID: "call_x", Token: run.ID + ".t", Node: "node0"}, time.Now())
 		if err != nil {
@@ -384,6 +375,6 @@ func TestACallThatItsNodeDoesNotKnowIsAskedFor(t *testing.T) {
 		if _, err := c.store.Commit(t.Context(), []store.Change{{store.InsertRun{Run: d.Run}}}); err != nil {
 			t.Fatal(err)
 		}
-		want(t, "run", a.next(t, time.Minute).Run.ID, run.ID)
+		want(t, "run", c.app.next(t, time.Minute).Run.ID, run.ID)
 	})
 }

@@ -54,13 +54,21 @@ func (e *Engine) beat() error {
 	return e.lookAround(true)
 }
 
-// lookAround reads the others' heartbeats, and takes over what they have heard.
+// lookAround reads the others' heartbeats, and takes over what they have heard. One that waits for another's look shares the next with
+// whoever waits too.
 func (e *Engine) lookAround(beaten bool) error {
+	before, _ := e.peers.looked()
+	e.peers.looking.Lock()
+	defer e.peers.looking.Unlock()
+	if _, learned := e.peers.looked(); learned > before && !beaten {
+		return nil
+	}
+	look := e.peers.look()
 	rows, err := e.store.Nodes(e.ctx)
 	if err != nil {
 		return err
 	}
-	if err := e.peers.learn(rows, beaten); err != nil {
+	if err := e.peers.learn(look, rows, beaten); err != nil {
 		return err
 	}
 	e.mu.Lock()

@@ -40,14 +40,17 @@ const (
 type peers struct {
 	self string // never changed; empty: alone, for good
 
-	mu     sync.Mutex
-	beat   int64     // this node's last heartbeat
-	looks  int64     // how often it has read the others'
-	joined time.Time // the first look
-	viewed time.Time // when it last wrote its heartbeat and read the others'
-	steady time.Time // since when it has done so without a gap (C2)
-	others map[string]*peer
-	absent map[string]time.Time // holders of calls of which there is no heartbeat, and since when
+	looking sync.Mutex // held during a look at the others: of two at once the older might be learned last
+
+	mu      sync.Mutex
+	beat    int64     // this node's last heartbeat
+	looks   int64     // how many looks it has begun
+	learned int64     // the last that told it something
+	joined  time.Time // the first look
+	viewed  time.Time // when it last wrote its heartbeat and read the others'
+	steady  time.Time // since when it has done so without a gap (C2)
+	others  map[string]*peer
+	absent  map[string]time.Time // holders of calls of which there is no heartbeat, and since when
 }
 
 // peer is another node.
@@ -105,13 +108,20 @@ func (p *peers) next(news peerNews) store.Node {
 	return store.Node{ID: p.self, Beat: p.beat, State: state}
 }
 
-// learn takes over a look at all nodes. beaten: this node's own heartbeat was written before it.
-func (p *peers) learn(rows []store.Node, beaten bool) error {
+// look counts a look at all nodes that begins now.
+func (p *peers) look() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.looks++
+	return p.looks
+}
+
+// learn takes over what a look has shown. beaten: this node's own heartbeat was written before it.
+func (p *peers) learn(look int64, rows []store.Node, beaten bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
 	there := map[string]bool{}
-	p.looks++
 	for _, row := range rows {
 		if row.ID == p.self {
 			continue
@@ -125,13 +135,14 @@ func (p *peers) learn(rows []store.Node, beaten bool) error {
 		if err := json.Unmarshal(row.State, &news); err != nil {
 			return fmt.Errorf("reading what node %s says: %w", row.ID, err)
 		}
-		heard := &peer{beat: row.Beat, since: now, grown: p.looks, news: news, heard: agesOf(news, now)}
+		heard := &peer{beat: row.Beat, since: now, grown: look, news: news, heard: agesOf(news, now)}
 		if known != nil {
 			heard.before = known.grown
 		}
 		p.others[row.ID] = heard
 	}
 	maps.DeleteFunc(p.others, func(id string, _ *peer) bool { return !there[id] })
+	p.learned = look
 	if !beaten {
 		return nil
 	}
@@ -281,21 +292,21 @@ func (p *peers) steadySince() time.Time {
 	return p.steady
 }
 
-// looked is how often this node has read the others' heartbeats.
-func (p *peers) looked() int64 {
+// looked is how many looks this node has begun, and which was the last that told it something.
+func (p *peers) looked() (begun, learned int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.looks
+	return p.looks, p.learned
 }
 
-// spoken tells whether every other node, but for those that are lost, has said what it heard since a look. A heartbeat that is seen after the
-// look after that was written since; what it says may have been gathered before, but what the next one says was not, since a node gathers
-// once its last heartbeat is written.
-func (p *peers) spoken(look int64) bool {
+// spoken tells whether every other node, but for those that are lost, has said what it heard since so many looks were begun. A heartbeat that
+// the next look did not show, and the one after it did, was written since; what it says may have been gathered before, but what the next one
+// says was not, since a node gathers once its last heartbeat is written.
+func (p *peers) spoken(begun int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, o := range p.others {
-		if o.works() && o.before < look+2 {
+		if o.works() && o.before < begun+2 {
 			return false
 		}
 	}
