@@ -58,8 +58,12 @@ func (e *Engine) beat() error {
 // whoever waits too.
 func (e *Engine) lookAround(beaten bool) error {
 	before, _ := e.peers.looked()
-	e.peers.looking.Lock()
-	defer e.peers.looking.Unlock()
+	select {
+	case e.peers.looking <- struct{}{}:
+		defer func() { <-e.peers.looking }()
+	case <-e.ctx.Done():
+		return e.ctx.Err()
+	}
 	if _, learned := e.peers.looked(); learned > before && !beaten {
 		return nil
 	}

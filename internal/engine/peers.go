@@ -40,7 +40,8 @@ const (
 type peers struct {
 	self string // never changed; empty: alone, for good
 
-	looking sync.Mutex // held during a look at the others: of two at once the older might be learned last
+	// looking is full during a look at the others: of two at once the older might be learned last. Not a mutex: a look waits for the store.
+	looking chan struct{}
 
 	mu      sync.Mutex
 	beat    int64     // this node's last heartbeat
@@ -78,7 +79,7 @@ type peerApp struct {
 }
 
 func newPeers(self string) *peers {
-	return &peers{self: self, others: map[string]*peer{}, absent: map[string]time.Time{}}
+	return &peers{self: self, looking: make(chan struct{}, 1), others: map[string]*peer{}, absent: map[string]time.Time{}}
 }
 
 // alone tells whether no other node can share the store.
