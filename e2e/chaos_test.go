@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nelkap/nelkap/e2e/history"
+	"github.com/nelkap/nelkap/e2e/plan"
 	"github.com/nelkap/nelkap/internal/apitype"
 )
 
@@ -25,6 +26,8 @@ const (
 	chaosBeat = 5 * time.Millisecond
 	// progressEvery is how often the long form says how far it is.
 	progressEvery = 30 * time.Second
+	// killsFactor is how many times the kills that are asked for may be made until one has cut a body off.
+	killsFactor = 5
 )
 
 // chaos is a world in which every process is killed and frozen while clients work, and the record of it.
@@ -47,7 +50,9 @@ type chaos struct {
 	judged        *judge
 	verdict       history.Verdict
 	pids          map[int]bool // processes of apps that have run a body
-	looked        int          // marks that were looked at for pids
+	bodies        map[body]int // in which process each ran last
+	cut           bool         // a body has run again in another process than before: a kill had cut it off
+	looked        int          // marks that were looked at for these three
 
 	mu         sync.Mutex
 	violations []string // guarded by mu
@@ -94,7 +99,7 @@ func newSingle(t *testing.T, spec chaosSpec) *chaos {
 
 // newChaos makes a chaos of what has started. Its victims are to be added, the apps last.
 func newChaos(w *world, spec chaosSpec) *chaos {
-	c := &chaos{world: w, chaosSpec: spec, history: history.New(), asked: newAsked(), pids: map[int]bool{}, appVictims: map[string]*victim{}}
+	c := &chaos{world: w, chaosSpec: spec, history: history.New(), asked: newAsked(), pids: map[int]bool{}, bodies: map[body]int{}, appVictims: map[string]*victim{}}
 	transport := &http.Transport{MaxIdleConnsPerHost: len(languages) * clientsPerApp}
 	w.t.Cleanup(transport.CloseIdleConnections)
 	c.caller.url, c.caller.key, c.caller.http = c.url, c.key, &http.Client{Transport: transport}
@@ -115,14 +120,36 @@ func (c *chaos) addApps(lives lengths) {
 // stream is one of the streams of chance that the seed gives.
 func (c *chaos) stream(number int) *rand.Rand { return rand.New(rand.NewPCG(c.seed, uint64(number))) }
 
-// hasRunBody tells whether a process has run a body.
-func (c *chaos) hasRunBody(pid int) bool {
+// body is an attempt of a run's step.
+type body struct {
+	run, step string
+	attempt   int
+}
+
+// look takes in the marks that have come since the last look.
+func (c *chaos) look() {
 	marks := c.marks()
 	for _, m := range marks[c.looked:] {
 		c.pids[m.PID] = true
+		if m.Kind == plan.MarkBody {
+			b := body{m.Run, m.Step, m.Attempt}
+			pid, again := c.bodies[b]
+			c.bodies[b], c.cut = m.PID, c.cut || again && pid != m.PID
+		}
 	}
 	c.looked = len(marks)
+}
+
+// hasRunBody tells whether a process has run a body.
+func (c *chaos) hasRunBody(pid int) bool {
+	c.look()
 	return c.pids[pid]
+}
+
+// hasCutBody tells whether a kill has cut a body off, which has run again since. With few kills they may all come between two bodies.
+func (c *chaos) hasCutBody() bool {
+	c.look()
+	return c.cut
 }
 
 // killed is how many processes were killed.
@@ -159,7 +186,7 @@ func (c *chaos) strike() {
 	beat := time.NewTicker(chaosBeat)
 	defer beat.Stop()
 	spoken := time.Now()
-	for c.killed() < c.kills || len(c.missing()) > 0 || c.asked.over() < c.runs {
+	for c.killed() < c.kills || len(c.missing()) > 0 || c.asked.over() < c.runs || (!c.hasCutBody() && c.killed() < killsFactor*c.kills) {
 		select {
 		case <-beat.C:
 		case <-c.t.Context().Done():

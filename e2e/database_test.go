@@ -20,6 +20,8 @@ const (
 	followWithin = 10 * time.Second
 	// outage is shorter than an app waits until it carries in its answer what it can't save (C11).
 	outage = 2 * time.Second
+	// outagesMax is how many outages are tried until one is met as it should be.
+	outagesMax = 3
 	// outageRuns is how many runs of each app meet an outage.
 	outageRuns = 5
 	// loadFor is how long a load goes on between faults, and after the last one.
@@ -55,33 +57,37 @@ func TestPostgresIsKilledUnderLoadAndNothingIsLost(t *testing.T) {
 func TestAnOutageOfPostgresCostsNoLease(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, newPostgres(t), clusterSpec{apps: languages, flags: []string{"--lease", shortLease.String()}})
-	ids, begun := c.calledFrozen()
-	for time.Since(begun) > shortLease-2*time.Second { // the machine is busy: leases would end before the outage
-		c.wakeApps()
-		for _, id := range ids {
-			c.completed(id, goOnWithin)
+	// A call that is five seconds old when its app comes to it waits for the server before it runs a body (C4). On a busy machine some may
+	// be, and then they show nothing: it is done again.
+	for range outagesMax {
+		if c.meetOutage() {
+			return
 		}
-		ids, begun = c.calledFrozen()
 	}
-	pass(t.Context(), time.Until(begun.Add(shortLease-2*time.Second)))
+	t.Fatalf("in %d outages never did all bodies begin before the end: the machine is too busy", outagesMax)
+}
+
+// meetOutage has calls whose leases end in an outage, and whose bodies begin in it, and checks that each runs once; false where not all began.
+func (c *cluster) meetOutage() (met bool) {
+	c.t.Helper()
+	ids, begun := c.calledFrozen()
+	pass(c.t.Context(), time.Until(begun.Add(shortLease-2*time.Second)))
 	if err := c.postgres.Crash(); err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
 	c.wakeApps()
 	back := time.Now().Add(outage)
-	// A call that is five seconds old when its app comes to it waits for the server before it runs a body (C4): so it is on a busy machine.
-	if !holds(t.Context(), outage, func() bool { return c.haveBegun(ids) == len(ids) }) {
-		t.Logf("%d of %d bodies began during the outage", c.haveBegun(ids), len(ids))
-	}
-	pass(t.Context(), time.Until(back))
+	met = holds(c.t.Context(), outage, func() bool { return c.haveBegun(ids) == len(ids) })
+	pass(c.t.Context(), time.Until(back))
 	if err := c.postgres.Recover(); err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
 	for _, id := range ids {
 		c.completed(id, goOnWithin)
 		c.bodies(id, map[string]int{"one": 1, "two": 1})
 		c.results(id)
 	}
+	return met
 }
 
 // haveBegun counts the runs whose first body has begun.

@@ -125,13 +125,9 @@ func (j *judge) calmAt(app *victim, at time.Time) time.Duration {
 
 // repeats checks that a body ran again as the same attempt only where it had been cut off.
 func (j *judge) repeats(run apitype.Run) {
-	type body struct {
-		step    string
-		attempt int
-	}
 	before, app := map[body]plan.Mark{}, j.appVictims[run.App]
 	for _, m := range j.byRun[run.ID] {
-		b := body{m.Step, m.Attempt}
+		b := body{run.ID, m.Step, m.Attempt}
 		first, again := before[b]
 		before[b] = m
 		if !again {

@@ -358,10 +358,6 @@ func (w *world) allEnded() map[string]apitype.Run {
 // judgeMarks counts the bodies that ran again as the same attempt. wrong says why one was not to; empty if it may.
 func (w *world) judgeMarks(wrong func(first, again plan.Mark) string) (repeats int) {
 	w.t.Helper()
-	type body struct {
-		run, step string
-		attempt   int
-	}
 	before := map[body]plan.Mark{}
 	for _, m := range w.marks() {
 		if m.Kind != plan.MarkBody {
