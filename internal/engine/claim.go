@@ -41,20 +41,23 @@ func (e *Engine) claim(ctx context.Context, run *workflow.Run, f wire.Fence, ite
 			return run.ID, nil
 		}
 		standing := res.Keys[0].Key
-		free, expires, err := e.freed(ctx, run, standing)
-		next := key
-		switch {
-		case err != nil:
+		status, endedAt, err := e.ownerOf(ctx, standing)
+		if errors.Is(err, store.ErrNotFound) {
+			continue // dropped just now: the key says how it ended
+		}
+		if err != nil {
 			return "", err
-		case !expires.IsZero():
-			next = standing
-			next.ExpiresAt = expires
-		case !free:
+		}
+		free, err := e.freed(run, standing, status, endedAt)
+		if err != nil {
+			return "", err
+		}
+		if !free {
 			return standing.Owner, nil
 		}
-		_, err = e.committer.commit(store.Change{store.PassKey{Key: next, From: standing.Owner}, fence})
+		_, err = e.committer.commit(store.Change{store.PassKey{Key: key, From: standing.Owner}, fence})
 		if err == nil {
-			return next.Owner, nil
+			return run.ID, nil
 		}
 		if !errors.Is(err, store.ErrStale) {
 			return "", err
@@ -63,36 +66,27 @@ func (e *Engine) claim(ctx context.Context, run *workflow.Run, f wire.Fence, ite
 	return "", ErrBusy
 }
 
-// freed tells whether a claim may pass on: by its own rule, or from an ended run to a replay of it (K3, K5). Where it is only now known when
-// it may, it has no such time yet and is to get it: expires.
-func (e *Engine) freed(ctx context.Context, run *workflow.Run, key store.Key) (free bool, expires time.Time, err error) {
-	owner, err := e.store.Record(ctx, run.Env, key.Owner)
-	gone := errors.Is(err, store.ErrNotFound)
-	if gone {
-		// Keys outlive the retention of runs. When it ended nobody knows, but that was as long ago as runs are kept. How it ended nobody
-		// knows either: what it claimed until it failed is its own for good.
-		owner, err = store.RunRecord{Run: workflow.Run{ID: key.Owner, EndedAt: e.now().Add(-e.options.RunsFor)}}, nil
+// ownerOf says how and when a claim's owner ended, if it has. Keys outlive the retention of runs. ErrNotFound: neither run nor key says so.
+func (e *Engine) ownerOf(ctx context.Context, key store.Key) (workflow.Status, time.Time, error) {
+	if key.OwnerStatus != "" {
+		return key.OwnerStatus, key.OwnerEndedAt, nil
 	}
-	if err != nil || (!gone && !owner.Status.Final()) {
-		return false, time.Time{}, err
+	owner, err := e.store.Record(ctx, key.Env, key.Owner)
+	return owner.Status, owner.EndedAt, err
+}
+
+// freed tells whether a claim may pass on: by its own rule, or from an ended run to a replay of it (K3, K5).
+func (e *Engine) freed(run *workflow.Run, key store.Key, status workflow.Status, endedAt time.Time) (bool, error) {
+	if !status.Final() {
+		return false, nil
 	}
 	var rule life
 	if err := json.Unmarshal(key.Answer, &rule); err != nil {
-		return false, time.Time{}, err
+		return false, err
 	}
-	switch {
-	case run.ReplayOf == owner.ID:
-		return true, time.Time{}, nil
-	case rule.UntilFailed && owner.Status == workflow.Failed:
-		return true, time.Time{}, nil
-	case rule.ForMs > 0:
-		over := owner.EndedAt.Add(time.Duration(rule.ForMs) * time.Millisecond)
-		if free = !e.now().Before(over); !free && gone && key.ExpiresAt.IsZero() {
-			expires = over
-		}
-		return free, expires, nil
-	}
-	return false, time.Time{}, nil
+	return run.ReplayOf == key.Owner ||
+		(rule.UntilFailed && status == workflow.Failed) ||
+		(rule.ForMs > 0 && !e.now().Before(endedAt.Add(time.Duration(rule.ForMs)*time.Millisecond))), nil
 }
 
 // callbackOutput is what the code gets of a callback.

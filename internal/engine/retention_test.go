@@ -123,8 +123,7 @@ func TestARunOutlivesWhatItStarted(t *testing.T) {
 	})
 }
 
-// K3, K5: whose owner is gone, a claim is held as long as its owner said, and counts from when that ended at the latest. How the owner ended
-// nobody knows any more.
+// K3, K5: whose owner is gone, a claim is held as long as its owner said, and counts from when that ended.
 func TestAClaimOutlivesItsOwner(t *testing.T) {
 	claim := wire.Item{Op: wire.OpClaim, Kind: "claim", Name: "order", Number: 1, Key: "o_1"}
 	failed, short, long := claim, claim, claim
@@ -132,14 +131,16 @@ func TestAClaimOutlivesItsOwner(t *testing.T) {
 	for _, c := range []struct {
 		outcome string
 		claim   wire.Item
+		ends    string // how the owner does
 		replay  bool
 		owned   []string // by runs that ask when the owner is gone, and a day later
 	}{
-		{"for ever", claim, false, []string{"false", "false"}},
-		{"for ever, but a replay asks", claim, true, []string{"true"}},
-		{"until failed", failed, false, []string{"false", "false"}},
-		{"for an hour", short, false, []string{"true"}},
-		{"for three days", long, false, []string{"false", "true"}},
+		{"for ever", claim, wire.Failed, false, []string{"false", "false"}},
+		{"for ever, but a replay asks", claim, wire.Failed, true, []string{"true"}},
+		{"until it failed", failed, wire.Failed, false, []string{"true"}},
+		{"until it failed, and it completed", failed, wire.Completed, false, []string{"false", "false"}},
+		{"for an hour", short, wire.Failed, false, []string{"true"}},
+		{"for three days", long, wire.Failed, false, []string{"false", "true"}},
 	} {
 		t.Run(c.outcome, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -149,7 +150,11 @@ func TestAClaimOutlivesItsOwner(t *testing.T) {
 				owner := n.start(t, "w").Run.ID
 				first := a.next(t, time.Second)
 				n.save(first, "n", 0, c.claim)
-				first.end(t, wire.End{Type: wire.Failed, Error: &wire.Error{Name: "Error", Message: "no"}})
+				end := wire.End{Type: c.ends}
+				if c.ends == wire.Failed {
+					end.Error = &wire.Error{Name: "Error", Message: "no"}
+				}
+				first.end(t, end)
 				synctest.Wait()
 				if c.replay {
 					r, err := n.Replay(context.Background(), engine.ReplayRequest{Env: engine.DefaultEnv, RunID: owner})

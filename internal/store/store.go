@@ -512,6 +512,9 @@ type Key struct {
 	Differs   bool   // it was asked for again with another hash
 	Answer    []byte // of a request: what was answered; of a claim: what frees it; of a delivery: its events
 	ExpiresAt time.Time
+	// OwnerStatus and OwnerEndedAt are, of a claim whose owner has been dropped, how and when it ended; set by DropRuns.
+	OwnerStatus  workflow.Status
+	OwnerEndedAt time.Time
 }
 
 // App is an app's record. Manifest is the JSON that the app answered last.

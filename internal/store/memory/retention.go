@@ -28,6 +28,11 @@ func (s *Store) dropRuns(op store.DropRuns) int {
 			rows += len(c.entries)
 		}
 		delete(s.runs, r.ID)
+		for _, k := range s.keys {
+			if k.Kind == store.KeyClaim && k.Owner == r.ID {
+				k.OwnerStatus, k.OwnerEndedAt = r.Status, r.EndedAt
+			}
+		}
 		for hash, c := range s.callbacks {
 			if c.RunID == r.ID {
 				delete(s.callbacks, hash)

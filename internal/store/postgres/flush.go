@@ -248,6 +248,8 @@ func (v *view) flushKeys() {
 		t.bool(k.Differs)
 		t.blob(k.Answer)
 		t.time(k.ExpiresAt)
+		t.list(string(k.OwnerStatus))
+		t.time(k.OwnerEndedAt)
 		k.stored, k.changed = true, false
 	}
 	v.put(sqlInsertKeys, inserted)

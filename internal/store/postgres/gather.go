@@ -221,6 +221,7 @@ func scanKey(r *scanner) store.Key {
 	return store.Key{
 		Env: r.text(), Kind: store.KeyKind(r.text()), Scope: r.text(), Key: r.text(), Owner: r.text(), Hash: r.text(),
 		Differs: r.bool(), Answer: r.blob(), ExpiresAt: r.time(),
+		OwnerStatus: workflow.Status(r.text()), OwnerEndedAt: r.time(),
 	}
 }
 

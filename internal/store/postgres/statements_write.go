@@ -40,14 +40,18 @@ const (
 	// A run stays while a wait of it or on it is open. None can come to be: what has ended opens none, and the wait for a child is opened
 	// with the child. Whoever else holds the run's row, a replay of it or the lines of its last call, has it another time. Subqueries, not
 	// joins, for the reason that childLives gives.
-	sqlDropRuns = `WITH ended AS MATERIALIZED (SELECT seq, id, ended_at, entries FROM runs WHERE ended_at > 0 AND ended_at <= $1::bigint
+	sqlDropRuns = `WITH ended AS MATERIALIZED (SELECT seq, id, status, ended_at, entries FROM runs WHERE ended_at > 0 AND ended_at <= $1::bigint
 			AND NOT coalesce((SELECT true FROM waits WHERE waits.run=runs.seq LIMIT 1), false)
 			AND NOT coalesce((SELECT true FROM waits WHERE waits.kind='invoke' AND waits.child=runs.id LIMIT 1), false)
 			ORDER BY ended_at, id LIMIT $2::bigint FOR UPDATE OF runs SKIP LOCKED),
-		sized AS (SELECT seq, id, ended_at, entries + coalesce((SELECT sum(chapters.entries) FROM chapters WHERE chapters.run=ended.seq), 0)
+		sized AS (SELECT seq, id, status, ended_at, entries + coalesce((SELECT sum(chapters.entries) FROM chapters WHERE chapters.run=ended.seq), 0)
 			+ (SELECT count(*) FROM logs WHERE logs.run=ended.seq) AS size FROM ended),
-		old AS MATERIALIZED (SELECT seq, id FROM (SELECT seq, id, size, sum(size) OVER (ORDER BY ended_at, id) AS total FROM sized) AS summed
+		old AS MATERIALIZED (SELECT seq, id, status, ended_at FROM (SELECT seq, id, status, ended_at, size, sum(size) OVER (ORDER BY ended_at, id) AS total FROM sized) AS summed
 			WHERE $3::bigint = 0 OR total - size < $3::bigint),
+		claims AS MATERIALIZED (SELECT keys.env, keys.scope, keys.key, old.status, old.ended_at FROM keys JOIN old ON keys.owner=old.id WHERE keys.kind='claim'
+			ORDER BY keys.env, keys.scope, keys.key FOR UPDATE OF keys),
+		told_claims AS (UPDATE keys SET owner_status=claims.status, owner_ended_at=claims.ended_at FROM claims
+			WHERE keys.env=claims.env AND keys.kind='claim' AND keys.scope=claims.scope AND keys.key=claims.key),
 		old_steps AS (DELETE FROM steps USING old WHERE steps.run=old.seq),
 		old_chapters AS (DELETE FROM chapters USING old WHERE chapters.run=old.seq),
 		old_logs AS (DELETE FROM logs USING old WHERE logs.run=old.seq),
@@ -127,11 +131,12 @@ const (
 	sqlInsertEvents = `INSERT INTO events (position, env, name, id, payload, created_at, runs)
 		SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bigint[], $7::bigint[])`
 	sqlUpdateLastEvent = `UPDATE counters SET value=$1::bigint WHERE name='events'`
-	sqlInsertKeys      = `INSERT INTO keys (env, kind, scope, key, owner, hash, differs, answer, expires_at)
-		SELECT * FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bytea[], $7::boolean[], $8::bytea[], $9::bigint[])`
-	sqlUpdateKeys = `UPDATE keys SET owner=u.owner, hash=u.hash, differs=u.differs, answer=u.answer, expires_at=u.expires_at
-		FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bytea[], $7::boolean[], $8::bytea[], $9::bigint[])
-			AS u(env, kind, scope, key, owner, hash, differs, answer, expires_at)
+	sqlInsertKeys      = `INSERT INTO keys (env, kind, scope, key, owner, hash, differs, answer, expires_at, owner_status, owner_ended_at)
+		SELECT * FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bytea[], $7::boolean[], $8::bytea[], $9::bigint[], $10::text[], $11::bigint[])`
+	sqlUpdateKeys = `UPDATE keys SET owner=u.owner, hash=u.hash, differs=u.differs, answer=u.answer, expires_at=u.expires_at,
+			owner_status=u.owner_status, owner_ended_at=u.owner_ended_at
+		FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bytea[], $7::boolean[], $8::bytea[], $9::bigint[], $10::text[], $11::bigint[])
+			AS u(env, kind, scope, key, owner, hash, differs, answer, expires_at, owner_status, owner_ended_at)
 		WHERE keys.env=u.env AND keys.kind=u.kind AND keys.scope=u.scope AND keys.key=u.key`
 	sqlDeleteKeysOfScopes = `DELETE FROM keys USING unnest($1::bytea[], $2::text[], $3::bytea[]) AS u(env, kind, scope)
 		WHERE keys.env=u.env AND keys.kind=u.kind AND keys.scope=u.scope`

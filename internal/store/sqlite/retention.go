@@ -22,7 +22,7 @@ func (s *Store) dropRuns(op store.DropRuns, res *store.Result) error {
 		return err
 	}
 	counted := []string{sqlDropSteps, sqlDropLogs}
-	others := []string{sqlDropChapters, sqlDeleteAttempts, sqlDeleteCallbacks, sqlDeleteUses, sqlDropRunValues, sqlDropRun}
+	others := []string{sqlTellClaims, sqlDropChapters, sqlDeleteAttempts, sqlDeleteCallbacks, sqlDeleteUses, sqlDropRunValues, sqlDropRun}
 	rows := 0
 	for _, run := range old {
 		if op.RowsMax > 0 && rows >= op.RowsMax {

@@ -245,18 +245,21 @@ CREATE TABLE nodes (
 
 -- Keys outlive what they stand for (K3, W8).
 CREATE TABLE keys (
-  env        TEXT NOT NULL,
-  kind       TEXT NOT NULL,
-  scope      TEXT NOT NULL,
-  key        TEXT NOT NULL,
-  owner      TEXT NOT NULL,
-  hash       TEXT NOT NULL,
-  differs    INTEGER NOT NULL,
-  answer     BLOB,
-  expires_at INTEGER NOT NULL,
+  env            TEXT NOT NULL,
+  kind           TEXT NOT NULL,
+  scope          TEXT NOT NULL,
+  key            TEXT NOT NULL,
+  owner          TEXT NOT NULL,
+  hash           TEXT NOT NULL,
+  differs        INTEGER NOT NULL,
+  answer         BLOB,
+  expires_at     INTEGER NOT NULL,
+  owner_status   TEXT NOT NULL,    -- of a claim whose owner has been dropped: how it ended
+  owner_ended_at INTEGER NOT NULL, -- and when
   PRIMARY KEY (env, kind, scope, key)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX keys_expiry ON keys (expires_at) WHERE expires_at > 0;
+CREATE INDEX claims_owner ON keys (owner) WHERE kind = 'claim';
 
 CREATE TABLE apps (
   env         TEXT NOT NULL,

@@ -18,7 +18,7 @@ const (
 	waitColumns     = `waits.id, runs.id, runs.env, waits.name, waits.number, waits.kind, waits.due_at, waits.child, waits.of_number,
 		waits.event, waits.after, waits.looked, waits.orphan FROM waits JOIN runs ON runs.seq = waits.run`
 	eventColumns = `position, env, name, id, payload, created_at, runs`
-	keyColumns   = `env, kind, scope, key, owner, hash, differs, answer, expires_at`
+	keyColumns   = `env, kind, scope, key, owner, hash, differs, answer, expires_at, owner_status, owner_ended_at`
 )
 
 // Runs.
@@ -54,6 +54,8 @@ const (
 	// A run stays while a wait of it or on it is open.
 	sqlSelectOldRuns = `SELECT seq, id FROM runs WHERE ended_at > 0 AND ended_at <= +? AND NOT EXISTS (SELECT 1 FROM waits WHERE waits.run = runs.seq)
 		AND NOT EXISTS (SELECT 1 FROM waits WHERE waits.kind = 'invoke' AND waits.child = runs.id) ORDER BY ended_at, id LIMIT +?`
+	sqlTellClaims = `UPDATE keys SET (owner_status, owner_ended_at) = (SELECT status, ended_at FROM runs WHERE runs.seq=?1)
+		WHERE kind = 'claim' AND owner = (SELECT id FROM runs WHERE runs.seq=?1)`
 	sqlDropRun       = `DELETE FROM runs WHERE seq=?`
 	sqlDropRunValues = `DELETE FROM run_values WHERE run=?`
 	sqlDropSteps     = `DELETE FROM steps WHERE run=?`
@@ -124,11 +126,11 @@ const (
 	sqlSelectEvents      = `SELECT ` + eventColumns + ` FROM events WHERE env=+?1 AND (+?2='' OR name=+?2) AND (+?3=0 OR position<+?3) ORDER BY position DESC LIMIT +?4`
 	// Their times grow with their positions but for steps of the clock, so that what is old stands at the front.
 	sqlDropEvents        = `DELETE FROM events WHERE position IN (SELECT position FROM events WHERE created_at <= +?1 AND position < (SELECT max(position) FROM events) ORDER BY position LIMIT +?2)`
-	sqlPutKey            = `INSERT OR REPLACE INTO keys (env, kind, scope, key, owner, hash, differs, answer, expires_at) VALUES (?,?,?,?,?,?,?,?,?)`
+	sqlPutKey            = `INSERT OR REPLACE INTO keys (env, kind, scope, key, owner, hash, differs, answer, expires_at, owner_status, owner_ended_at) VALUES (?,?,?,?,?,?,?,?,?,?,?)`
 	sqlSelectKey         = `SELECT ` + keyColumns + ` FROM keys WHERE env=+? AND kind=+? AND scope=+? AND key=+? AND (expires_at=0 OR expires_at>+?)`
 	sqlSelectKeys        = `SELECT ` + keyColumns + ` FROM keys WHERE env=+? AND kind=+? AND scope=+? AND (expires_at=0 OR expires_at>+?) ORDER BY key`
-	sqlMarkKeyDiffers    = `UPDATE keys SET differs=1 WHERE env=? AND kind=? AND scope=? AND key=?`
-	sqlDeleteKeysOfScope = `DELETE FROM keys WHERE env=? AND kind=? AND scope=?`
+	sqlMarkKeyDiffers    = `UPDATE keys SET differs=1 WHERE env=+? AND kind=+? AND scope=+? AND key=+?`
+	sqlDeleteKeysOfScope = `DELETE FROM keys WHERE env=+? AND kind=+? AND scope=+?`
 	sqlDeleteExpiredKeys = `DELETE FROM keys WHERE (env, kind, scope, key) IN
 		(SELECT env, kind, scope, key FROM keys WHERE expires_at > 0 AND expires_at <= +? LIMIT +?)`
 )

@@ -517,6 +517,8 @@ func (s *Store) putKey(k store.Key) error {
 			b.bool(k.Differs)
 			b.blob(k.Answer)
 			b.time(k.ExpiresAt)
+			b.text(string(k.OwnerStatus))
+			b.time(k.OwnerEndedAt)
 		})
 }
 

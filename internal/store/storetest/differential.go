@@ -151,6 +151,9 @@ func distinct(change store.Change) bool {
 	return true
 }
 
+// drawnKeys are the kinds of keys that a machine takes, each in the scope of a run.
+var drawnKeys = []store.KeyKind{store.KeyRun, store.KeySend, store.KeyClaim}
+
 func (m *machine) op(r *rapid.T) store.Op {
 	m.now++
 	now := T0.Add(time.Duration(m.now) * time.Second)
@@ -161,8 +164,11 @@ func (m *machine) op(r *rapid.T) store.Op {
 		return store.InsertEvent{Event: store.Event{Env: "default", Name: "e", ID: fmt.Sprint(rapid.IntRange(0, 2).Draw(r, "event")), CreatedAt: now}}
 	case 1:
 		key := store.Key{
-			Env: "default", Kind: rapid.SampledFrom([]store.KeyKind{store.KeyRun, store.KeySend}).Draw(r, "kind"), Scope: run.ID,
+			Env: "default", Kind: rapid.SampledFrom(drawnKeys).Draw(r, "kind"), Scope: run.ID,
 			Key: fmt.Sprint(rapid.IntRange(0, 1).Draw(r, "key")), Owner: fmt.Sprint(m.now), Hash: fmt.Sprint(rapid.IntRange(0, 1).Draw(r, "hash")),
+		}
+		if key.Kind == store.KeyClaim {
+			key.Owner = NewRun(rapid.IntRange(0, 3).Draw(r, "owner")).ID
 		}
 		if rapid.Bool().Draw(r, "expires") {
 			key.ExpiresAt = now.Add(3 * time.Second)
@@ -430,7 +436,7 @@ func Dump(t failer, s store.Reader) Contents {
 		for i := range c.Logs[run.ID] {
 			c.Logs[run.ID][i].Position = 0 // which may be used again once its run is gone
 		}
-		for _, kind := range []store.KeyKind{store.KeyRun, store.KeySend} {
+		for _, kind := range drawnKeys {
 			keys, err := s.Keys(ctx, "default", kind, run.ID, T0)
 			check(err)
 			c.Keys = append(c.Keys, keys...)

@@ -5,6 +5,7 @@ import (
 	"encoding/json/jsontext"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -92,7 +93,9 @@ func Fill(t testing.TB, s store.Store, n int) {
 	fill(again, token)
 	must(t, s, store.UseEvent{RunID: run.ID, Position: 1})
 	must(t, s, opening(t, load(t, s, run.ID), sleeping("nap"), workflow.Wait{StepID: id("e"), Kind: workflow.KindEvent, Event: &workflow.EventWait{Names: []string{"paid"}}}))
-	must(t, s, store.TakeKey{Key: store.Key{Env: "default", Kind: store.KeyRun, Scope: "shop\x00w", Key: token, Owner: run.ID}, Now: T0})
+	for _, kind := range []store.KeyKind{store.KeyRun, store.KeyClaim} {
+		must(t, s, store.TakeKey{Key: store.Key{Env: "default", Kind: kind, Scope: "shop\x00w", Key: token, Owner: run.ID}, Now: T0})
+	}
 }
 
 // End completes the n-th run a second after T0.
@@ -140,8 +143,18 @@ func droppedRunsLeaveTheirKeys(t *testing.T, s store.Store) {
 	equal(t, Dump(t, s).States[other.ID], whole)
 	equal(t, len(entries(t, s, NewRun(4).ID, 0)), 1) // a replay's are its own
 	keys, err := s.Keys(ctx, "default", store.KeyRun, "shop\x00w", T0)
-	if err != nil || len(keys) != 2 || keys[1].Owner != run.ID {
+	if err != nil || len(keys) != 2 || keys[1].Owner != run.ID || keys[1].OwnerStatus != "" {
 		t.Errorf("K3: the keys are %+v, %v", keys, err)
+	}
+	claims, err := s.Keys(ctx, "default", store.KeyClaim, "shop\x00w", T0)
+	if err != nil || len(claims) != 2 || claims[0].OwnerStatus != "" || claims[1].OwnerStatus != workflow.Completed || !claims[1].OwnerEndedAt.Equal(T0.Add(time.Second)) {
+		t.Errorf("K3: the claims are %+v, %v", claims, err)
+	}
+	passed := claims[1]
+	passed.Owner, passed.OwnerStatus, passed.OwnerEndedAt = other.ID, "", time.Time{}
+	must(t, s, store.PassKey{Key: passed, From: run.ID})
+	if claims, err = s.Keys(ctx, "default", store.KeyClaim, "shop\x00w", T0); err != nil || !reflect.DeepEqual(claims[1], passed) {
+		t.Errorf("K5: the claim that passed on is %+v, %v", claims[1], err)
 	}
 	for _, token := range []string{"h2", "h2first"} {
 		if _, err := s.Callback(ctx, store.CallbackQuery{TokenHash: token}); !errors.Is(err, store.ErrNotFound) {

@@ -279,18 +279,21 @@ CREATE TABLE nodes (
 
 -- Keys outlive what they stand for (K3, W8). Those of sends live as long as their run: rows come and go.
 CREATE TABLE keys (
-  env        BYTEA NOT NULL,
-  kind       TEXT COLLATE "C" NOT NULL,
-  scope      BYTEA NOT NULL,
-  key        BYTEA NOT NULL,
-  owner      BYTEA NOT NULL,
-  hash       BYTEA NOT NULL,
-  differs    BOOLEAN NOT NULL,
-  answer     BYTEA,
-  expires_at BIGINT NOT NULL,
+  env            BYTEA NOT NULL,
+  kind           TEXT COLLATE "C" NOT NULL,
+  scope          BYTEA NOT NULL,
+  key            BYTEA NOT NULL,
+  owner          BYTEA NOT NULL,
+  hash           BYTEA NOT NULL,
+  differs        BOOLEAN NOT NULL,
+  answer         BYTEA,
+  expires_at     BIGINT NOT NULL,
+  owner_status   TEXT NOT NULL,   -- of a claim whose owner has been dropped: how it ended
+  owner_ended_at BIGINT NOT NULL, -- and when
   PRIMARY KEY (env, kind, scope, key)
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX keys_expiry ON keys (expires_at) WHERE expires_at > 0;
+CREATE INDEX claims_owner ON keys (owner) WHERE kind = 'claim';
 
 CREATE TABLE apps (
   env         BYTEA NOT NULL,
