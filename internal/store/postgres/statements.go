@@ -48,6 +48,9 @@ const (
 )
 
 // What a batch has to know before it writes.
+//
+// What is looked for in a large table by several columns stands in a LATERAL with OFFSET 0. So the planner looks for it with all of them: as
+// a join it may, of a table that it believes to be small, read by one column all that a run has and leave the others for later.
 const (
 	// In the order of ids, so that no two batches wait for each other (N2).
 	sqlLockRuns = `SELECT id, seq, env, version, coalesce(call_id, ''::bytea), coalesce(call_nonce, ''::bytea), restart, ended_at > 0, entries, bytes, lines, events_after
@@ -58,27 +61,27 @@ const (
 	sqlDrawSeqs    = `SELECT nextval('run_seqs') FROM generate_series(1, $1::bigint)`
 	sqlDrawWaits   = `SELECT nextval('wait_ids') FROM generate_series(1, $1::bigint)`
 	sqlGatherSteps = `SELECT u.place, steps.entry, steps.status, steps.output, steps.error
-		FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) WITH ORDINALITY AS u(id, name, number, place) JOIN runs ON runs.id=u.id
-		JOIN steps ON steps.run=runs.seq AND steps.restart=runs.restart AND steps.name=u.name AND steps.number=u.number`
-	sqlGatherAttempts = `SELECT u.id, ` + attemptColumns + ` FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) AS u(id, name, number)
-		JOIN runs ON runs.id=u.id JOIN attempts ON attempts.run=runs.seq AND attempts.name=u.name AND attempts.number=u.number`
+		FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) WITH ORDINALITY AS u(id, name, number, place) JOIN runs ON runs.id=u.id,
+		LATERAL (SELECT * FROM steps WHERE steps.run=runs.seq AND steps.restart=runs.restart AND steps.name=u.name AND steps.number=u.number OFFSET 0) AS steps`
+	sqlGatherAttempts = `SELECT u.id, ` + attemptColumns + ` FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) AS u(id, name, number) JOIN runs ON runs.id=u.id,
+		LATERAL (SELECT * FROM attempts WHERE attempts.run=runs.seq AND attempts.name=u.name AND attempts.number=u.number OFFSET 0) AS attempts`
 	sqlGatherOpenAttempts = `SELECT u.id, ` + attemptColumns + ` FROM unnest($1::bytea[]) AS u(id)
 		JOIN runs ON runs.id=u.id JOIN attempts ON attempts.run=runs.seq AND (attempts.ended_at = 0 OR attempts.retry_at > 0)`
-	sqlGatherWaits = `SELECT ` + waitColumns + childLives + ` FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) AS u(id, name, number)
-		JOIN runs ON runs.id=u.id JOIN waits ON waits.run=runs.seq AND waits.name=u.name AND waits.number=u.number`
+	sqlGatherWaits = `SELECT ` + waitColumns + childLives + ` FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) AS u(id, name, number) JOIN runs ON runs.id=u.id,
+		LATERAL (SELECT * FROM waits WHERE waits.run=runs.seq AND waits.name=u.name AND waits.number=u.number OFFSET 0) AS waits`
 	sqlGatherWaitsOfRuns = `SELECT ` + waitColumns + childLives + ` FROM unnest($1::bytea[]) AS u(id)
 		JOIN runs ON runs.id=u.id JOIN waits ON waits.run=runs.seq`
-	sqlGatherInvokes = `SELECT ` + waitColumns + childLives + ` FROM unnest($1::bytea[], $2::bytea[]) AS u(id, child)
-		JOIN runs ON runs.id=u.id JOIN waits ON waits.run=runs.seq AND waits.child=u.child`
-	sqlGatherUses = `SELECT u.id, event_uses.position FROM unnest($1::bytea[], $2::bigint[]) AS u(id, position)
-		JOIN runs ON runs.id=u.id JOIN event_uses ON event_uses.run=runs.seq AND event_uses.position=u.position`
-	sqlGatherEvents = `SELECT events.env, events.name, events.id FROM unnest($1::bytea[], $2::bytea[], $3::bytea[]) AS u(env, name, id)
-		JOIN events ON events.env=u.env AND events.name=u.name AND events.id=u.id`
+	sqlGatherInvokes = `SELECT ` + waitColumns + childLives + ` FROM unnest($1::bytea[], $2::bytea[]) AS u(id, child) JOIN runs ON runs.id=u.id,
+		LATERAL (SELECT * FROM waits WHERE waits.run=runs.seq AND waits.child=u.child AND waits.kind='invoke' OFFSET 0) AS waits`
+	sqlGatherUses = `SELECT u.id, event_uses.position FROM unnest($1::bytea[], $2::bigint[]) AS u(id, position) JOIN runs ON runs.id=u.id,
+		LATERAL (SELECT * FROM event_uses WHERE event_uses.run=runs.seq AND event_uses.position=u.position OFFSET 0) AS event_uses`
+	sqlGatherEvents = `SELECT events.env, events.name, events.id FROM unnest($1::bytea[], $2::bytea[], $3::bytea[]) AS u(env, name, id),
+		LATERAL (SELECT * FROM events WHERE events.env=u.env AND events.name=u.name AND events.id=u.id OFFSET 0) AS events`
 	sqlLastEvent = `SELECT value FROM counters WHERE name='events'`
 	// Who stores events is alone in that until the commit: see counters in the schema.
 	sqlLockLastEvent   = sqlLastEvent + ` FOR UPDATE`
-	sqlGatherCallbacks = `SELECT ` + callbackColumns + `, callbacks.run FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) AS u(id, name, number)
-		JOIN runs ON runs.id=u.id JOIN callbacks ON callbacks.run=runs.seq AND callbacks.name=u.name AND callbacks.number=u.number`
+	sqlGatherCallbacks = `SELECT ` + callbackColumns + `, callbacks.run FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) AS u(id, name, number) JOIN runs ON runs.id=u.id,
+		LATERAL (SELECT * FROM callbacks WHERE callbacks.run=runs.seq AND callbacks.name=u.name AND callbacks.number=u.number OFFSET 0) AS callbacks`
 	sqlLockCallbacks = `SELECT ` + callbackColumns + `, callbacks.run FROM callbacks WHERE token_hash = ANY($1::bytea[]) ORDER BY token_hash FOR UPDATE`
 	sqlLockSchedules = `SELECT schedules.env, schedules.id, schedules.version FROM unnest($1::bytea[], $2::bytea[]) AS u(env, id)
 		JOIN schedules ON schedules.env=u.env AND schedules.id=u.id ORDER BY schedules.env, schedules.id FOR UPDATE OF schedules`
@@ -87,9 +90,9 @@ const (
 		ORDER BY later_events.env, later_events.name, later_events.id FOR UPDATE OF later_events`
 	sqlGatherDeliveries = `SELECT id FROM deliveries WHERE id = ANY($1::bytea[])`
 	sqlGatherLines      = `SELECT u.place FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bytea[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bytea[])
-			WITH ORDINALITY AS u(id, restart, entry, name, number, attempt, line, call_id, place) JOIN runs ON runs.id=u.id
-		JOIN logs ON logs.run=runs.seq AND logs.restart=u.restart AND logs.entry=u.entry AND logs.name=u.name AND logs.number=u.number
-			AND logs.attempt=u.attempt AND logs.line=u.line AND logs.call_id=u.call_id`
+			WITH ORDINALITY AS u(id, restart, entry, name, number, attempt, line, call_id, place) JOIN runs ON runs.id=u.id,
+		LATERAL (SELECT FROM logs WHERE logs.run=runs.seq AND logs.restart=u.restart AND logs.entry=u.entry AND logs.name=u.name AND logs.number=u.number
+			AND logs.attempt=u.attempt AND logs.line=u.line AND logs.call_id=u.call_id OFFSET 0) AS logs`
 	// Of the current chapter the run's row has the number.
 	sqlGatherLineCounts = `SELECT u.id, u.restart, (SELECT count(*) FROM logs WHERE logs.run=runs.seq AND logs.restart=u.restart)
 		FROM unnest($1::bytea[], $2::bigint[]) AS u(id, restart) JOIN runs ON runs.id=u.id WHERE runs.restart <> u.restart`
@@ -167,9 +170,9 @@ const (
 // Events, keys, and what is due later.
 const (
 	sqlSelectEvent  = `SELECT ` + eventColumns + ` FROM events WHERE env=$1::bytea AND name=$2::bytea AND id=$3::bytea`
-	sqlSelectEvents = `SELECT ` + eventColumns + ` FROM events WHERE env=$1::bytea AND ($2::bytea = '' OR name=$2::bytea) AND ($3::bigint = 0 OR position < $3::bigint)
+	sqlSelectEvents = `SELECT ` + eventColumns + ` FROM events WHERE env=$1::bytea AND ($2::bytea = '' OR name=$2::bytea) AND position > 0 AND ($3::bigint = 0 OR position < $3::bigint)
 		ORDER BY position DESC LIMIT $4::bigint`
-	sqlEventsForward = `SELECT ` + eventColumns + ` FROM events WHERE position > $3::bigint AND ($4::bigint = 0 OR position <= $4::bigint)
+	sqlEventsForward = `SELECT ` + eventColumns + ` FROM events WHERE position > 0 AND position > $3::bigint AND ($4::bigint = 0 OR position <= $4::bigint)
 		AND ($1::bytea = '' OR env=$1::bytea) AND ($2::bytea = '' OR name=$2::bytea)
 		AND ($5::bytea = '' OR NOT EXISTS (SELECT 1 FROM event_uses WHERE event_uses.run=(SELECT seq FROM runs WHERE runs.id=$5::bytea) AND event_uses.position=events.position))
 		ORDER BY position LIMIT $6::bigint`

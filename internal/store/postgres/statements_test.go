@@ -76,10 +76,14 @@ func bare(t *testing.T) *pgconn.PgConn {
 }
 
 // TestABatchReadsNoTableWhole: with the settings of its transaction, what a batch gathers and changes is found through indexes, whatever
-// is known of the tables, but for those that have a handful of rows.
+// is known of the tables, but for those that have a handful of rows. And it is found by all that the statement says of it: a filter would
+// mean that more is read than is asked for, such as a run's whole history for one of its steps.
 func TestABatchReadsNoTableWhole(t *testing.T) {
 	ofBatches := regexp.MustCompile(`^sql(Gather|Lock|Insert|Update|Delete|Drop|Put|Copy|Count|Empty)`)
 	small := regexp.MustCompile(`nelkap_schema|counters`)
+	// These leave out some of what they find: entries after a point that a replay names, what is too young to go, the one run of a child.
+	choosy := regexp.MustCompile(`^sql(Drop|CopySteps|GatherInvokes|GatherLineCounts)`)
+	whole := regexp.MustCompile(`Seq Scan|Hash.*Join|Merge.*Join|Join Filter:|Index (Only )?Scan (Backward )?using .*\n *[^ I]`)
 	parameter := regexp.MustCompile(`\$(\d+)`)
 	conn, looked := bare(t), 0
 	for name, text := range statements(t) {
@@ -107,8 +111,8 @@ func TestABatchReadsNoTableWhole(t *testing.T) {
 		if err := b.run(t.Context(), conn); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if regexp.MustCompile(`Seq Scan|Hash.*Join|Merge.*Join`).MatchString(plan.String()) {
-			t.Errorf("%s reads a table whole:\n%s", name, plan.String())
+		if whole.MatchString(plan.String()) || (!choosy.MatchString(name) && strings.Contains(plan.String(), "Filter:")) {
+			t.Errorf("%s reads more than it asks for:\n%s", name, plan.String())
 		}
 		looked++
 	}

@@ -48,10 +48,9 @@ const (
 			+ (SELECT count(*) FROM logs WHERE logs.run=ended.seq) AS size FROM ended),
 		old AS MATERIALIZED (SELECT seq, id, status, ended_at FROM (SELECT seq, id, status, ended_at, size, sum(size) OVER (ORDER BY ended_at, id) AS total FROM sized) AS summed
 			WHERE $3::bigint = 0 OR total - size < $3::bigint),
-		claims AS MATERIALIZED (SELECT keys.env, keys.scope, keys.key, old.status, old.ended_at FROM keys JOIN old ON keys.owner=old.id WHERE keys.kind='claim'
-			ORDER BY keys.env, keys.scope, keys.key FOR UPDATE OF keys),
-		told_claims AS (UPDATE keys SET owner_status=claims.status, owner_ended_at=claims.ended_at FROM claims
-			WHERE keys.env=claims.env AND keys.kind='claim' AND keys.scope=claims.scope AND keys.key=claims.key),
+		claims AS MATERIALIZED (SELECT FROM keys WHERE kind='claim' AND owner = ANY(ARRAY(SELECT id FROM old)) ORDER BY env, scope, key FOR UPDATE),
+		told AS (UPDATE keys SET (owner_status, owner_ended_at) = (SELECT status, ended_at FROM old WHERE old.id=keys.owner)
+			WHERE (SELECT count(*) FROM claims) > 0 AND kind='claim' AND owner = ANY(ARRAY(SELECT id FROM old))),
 		old_steps AS (DELETE FROM steps USING old WHERE steps.run=old.seq),
 		old_chapters AS (DELETE FROM chapters USING old WHERE chapters.run=old.seq),
 		old_logs AS (DELETE FROM logs USING old WHERE logs.run=old.seq),

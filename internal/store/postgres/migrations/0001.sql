@@ -174,7 +174,9 @@ CREATE TABLE events (
   runs       BIGINT NOT NULL
 );
 CREATE UNIQUE INDEX events_once ON events (env, name, id); -- W7
-CREATE INDEX events_in_order ON events (env, name, position); -- what a wait looks back to (E2)
+-- What a wait looks back to (E2). Its condition always holds; it is there so that who looks for one event by its id, and does not name it,
+-- never reads all of that name by this index in place of the one above.
+CREATE INDEX events_in_order ON events (env, name, position) WHERE position > 0;
 
 -- Open waits. A row goes when its step has its entry; but an invoke's stays while its child lives. Most rows live once and die: the
 -- table is vacuumed early, so that its indexes stay as small as what is open.
@@ -195,7 +197,7 @@ CREATE TABLE waits (
   orphan    BOOLEAN NOT NULL    -- an invoke that nobody waits for any more: another may have its name
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_analyze_scale_factor = 0.05);
 CREATE UNIQUE INDEX waits_once ON waits (run, name, number) WHERE NOT orphan;
-CREATE INDEX waits_of_run ON waits (run);
+CREATE INDEX waits_of_run ON waits (run, name, number);
 CREATE INDEX waits_unlooked ON waits (id) WHERE NOT looked;
 CREATE INDEX waits_invokes ON waits (id) WHERE kind = 'invoke';
 CREATE INDEX waits_children ON waits (child) WHERE kind = 'invoke'; -- who has to hear of a run's end
