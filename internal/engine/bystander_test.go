@@ -17,7 +17,7 @@ import (
 	"github.com/nelkap/nelkap/internal/workflow"
 )
 
-// damaged is a store in which one run can't be read.
+// damaged is a store in which one run's values can't be read.
 type damaged struct {
 	store.Store
 	run atomic.Value // its id
@@ -28,6 +28,13 @@ func (d *damaged) State(ctx context.Context, q store.EntryQuery) (store.State, e
 		return store.State{}, errors.New("a damaged page")
 	}
 	return d.Store.State(ctx, q)
+}
+
+func (d *damaged) Record(ctx context.Context, env, runID string) (store.RunRecord, error) {
+	if runID == d.run.Load() {
+		return store.RunRecord{}, errors.New("a damaged page")
+	}
+	return d.Store.Record(ctx, env, runID)
 }
 
 // Of twenty runs that are due at once, one whose call can't be made holds up none of the others, and says so.

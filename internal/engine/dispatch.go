@@ -244,13 +244,7 @@ var errNotReady = errors.New("the run is not due")
 // begin makes a queued run's next call. It holds a slot of the queue, which goes over to the call, or back.
 func (e *Engine) begin(q *queue, r store.Ready) {
 	begun := time.Now()
-	c, err := e.apply(e.ctx, r.RunID, func(run workflow.Run, _ store.History) (workflow.Input, error) {
-		// Another time than the one in line: it was called meanwhile, and is due again in its turn.
-		if run.Status != workflow.Queued || !run.ReadyAt().Equal(r.ReadyAt) {
-			return nil, errNotReady
-		}
-		return e.newCall(&run), nil
-	})
+	f, c, err := e.beginStored(q.id.env, r)
 	e.mu.Lock()
 	q.inFlight--
 	if err != nil {
@@ -277,5 +271,39 @@ func (e *Engine) begin(q *queue, r store.Ready) {
 	l := e.track(run, c.result.History)
 	l.connected, l.begun = true, begun
 	e.mu.Unlock()
-	e.play(l, nil)
+	e.play(l, f)
 }
+
+// beginStored stores the begin of a queued run's next call, and gives what that needs where it is known; nil: it is to be read now that the
+// call has begun.
+func (e *Engine) beginStored(env string, r store.Ready) (f *fresh, c change, err error) {
+	for range applyTries {
+		record, err := e.store.Record(e.ctx, env, r.RunID)
+		readable := err == nil
+		if !readable && !errors.Is(err, store.ErrNotFound) {
+			record.Run, _, err = e.store.Load(e.ctx, r.RunID) // without its values, which its call then finds out, and tells
+		}
+		if err != nil {
+			return nil, c, err
+		}
+		c, err = e.applyTo(record.Run, store.History{}, func(run workflow.Run, _ store.History) (workflow.Input, error) {
+			// Another time than the one in line: it was called meanwhile, and is due again in its turn.
+			if run.Status != workflow.Queued || !run.ReadyAt().Equal(r.ReadyAt) {
+				return nil, errNotReady
+			}
+			return e.newCall(&run), nil
+		})
+		if errors.Is(err, store.ErrStale) {
+			continue
+		}
+		if readable && isFirst(&record.Run) && c.result.History.Entries == 0 {
+			f = &fresh{payload: record.Payload, event: triggerOf(&record.Run, record.Payload)}
+		}
+		return f, c, err
+	}
+	return nil, c, ErrBusy
+}
+
+// isFirst tells whether a run has never been called: there is nothing to know of it but what it was started with, and its history if that
+// was copied.
+func isFirst(run *workflow.Run) bool { return run.Epoch == 0 && run.Restart == 0 && run.Ending == nil }

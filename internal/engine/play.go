@@ -154,11 +154,7 @@ func (e *Engine) reload(ctx context.Context, run workflow.Run, steps *wire.Steps
 	if err != nil {
 		return nil, err
 	}
-	f := &fresh{payload: state.Payload, failure: state.Error}
-	if run.EventID != "" {
-		// The event's payload is the run's, and both were stored at once: it may be gone by retention, the run has what it needs.
-		f.event = &wire.Event{ID: run.EventID, Event: run.Event, Payload: state.Payload, CreatedAt: wire.At(run.CreatedAt)}
-	}
+	f := &fresh{payload: state.Payload, event: triggerOf(&run, state.Payload), failure: state.Error}
 	steps.Entries, steps.Next = pageOf(state.Entries, 0, state.History.Entries)
 	for _, w := range opened(state.Waits) {
 		steps.Waiting = append(steps.Waiting, wire.Waiting{Kind: w.Kind, Name: w.Name, Number: w.Number})
@@ -170,6 +166,15 @@ func (e *Engine) reload(ctx context.Context, run workflow.Run, steps *wire.Steps
 		}
 	}
 	return f, nil
+}
+
+// triggerOf is the event that started a run; nil for none. Its payload is the run's, and both were stored at once: it may be gone by
+// retention, the run has what it needs.
+func triggerOf(run *workflow.Run, payload jsontext.Value) *wire.Event {
+	if run.EventID == "" {
+		return nil
+	}
+	return &wire.Event{ID: run.EventID, Event: run.Event, Payload: payload, CreatedAt: wire.At(run.CreatedAt)}
 }
 
 func optional(text string) *string {
