@@ -6,8 +6,9 @@
 // (check.go, play.go), and the second writes the rows that have changed, each kind in one statement over arrays, and commits (flush.go).
 // What can't be played in memory, such as copying a history, begins a further round trip.
 //
-// Nothing needs a session: no advisory lock, no LISTEN, no prepared statement, no setting that outlives a transaction. So a transaction
-// pooler may stand between. docs/decisions/0005-postgres-batches-are-played-in-memory.md has the reasons.
+// Nothing needs a session: no advisory lock, no LISTEN, no setting that outlives a transaction. So a transaction pooler may stand between;
+// where none does, connections keep what is carried out often prepared (prepared.go).
+// docs/decisions/0005-postgres-batches-are-played-in-memory.md has the reasons.
 //
 // Invariants kept here: W1 and W9 (a run's row is locked while its history grows; the unique key of a step), W7 and W8 (unique keys), N1
 // (versions), N2 (locks before checks), N3 (what becomes of a batch that fails).

@@ -272,7 +272,7 @@ CREATE TABLE cursors (
   position BIGINT NOT NULL
 ) WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- The servers that share the database, each of which writes its row every other second.
+-- The servers that share the database, each of which writes its row every second.
 CREATE TABLE nodes (
   id    BYTEA PRIMARY KEY,
   beat  BIGINT NOT NULL,
