@@ -72,10 +72,21 @@ func (c *committer) refuses() error {
 	switch {
 	case len(c.waiting) >= waitingMax:
 		return ErrBusy
-	case !c.failing.IsZero() && time.Since(c.failing) > awayAfter:
+	case c.isAway():
 		return ErrUnstored
 	}
 	return nil
+}
+
+// isAway tells whether the store has not taken a batch for a while. c.mu is held.
+func (c *committer) isAway() bool { return !c.failing.IsZero() && time.Since(c.failing) > awayAfter }
+
+// Unstored tells whether new runs and events are refused now because the store can't be written. It does not try to: while nothing is
+// written, nothing is known.
+func (e *Engine) Unstored() bool {
+	e.committer.mu.Lock()
+	defer e.committer.mu.Unlock()
+	return e.committer.isAway()
 }
 
 // fails notes since when the batch that is being committed can't be; zero: it could, or was given up.

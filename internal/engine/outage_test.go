@@ -215,10 +215,12 @@ func TestNewWorkIsRefusedSoonWhileTheStoreIsAway(t *testing.T) {
 		if err := start(); !errors.Is(err, engine.ErrUnstored) || time.Since(began) > 0 {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
+		want(t, "unstored while it is away", n.Unstored(), true)
 		way.cut.Store(false)
 		if err := <-first; err != nil {
 			t.Errorf("what had waited: %v", err)
 		}
+		want(t, "unstored when it is back", n.Unstored(), false)
 		if err := start(); err != nil {
 			t.Errorf("with the store back: %v", err)
 		}

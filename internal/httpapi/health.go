@@ -27,7 +27,8 @@ func alive(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, state{Status: "ok"})
 }
 
-// readyz tells whether requests may be sent here: not while the store can't be read, and not to a server that stops.
+// readyz tells whether requests may be sent here: not while the store can't be read or written, and not to a server that stops. Reading is
+// tried; of writing, the server's own commits are what is known.
 func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
 	select {
 	case <-a.Stopping:
@@ -41,6 +42,10 @@ func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
 			a.Logger.Error("not ready: the store can't be read", "error", err)
 		}
 		a.fail(w, r, problem(http.StatusServiceUnavailable, "not_ready", "the store can't be read now"))
+		return
+	}
+	if a.Engine.Unstored() {
+		a.fail(w, r, problem(http.StatusServiceUnavailable, "not_ready", "the store can't be written now"))
 		return
 	}
 	writeJSON(w, state{Status: "ready", Version: a.Version})

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/nelkap/nelkap/internal/auth"
+	"github.com/nelkap/nelkap/internal/engine"
 	"github.com/nelkap/nelkap/internal/httpapi"
+	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/store/memory"
 )
 
@@ -49,7 +51,7 @@ func handlerOn(t *testing.T, kept *silent, stopping <-chan struct{}) http.Handle
 	if err != nil {
 		t.Fatal(err)
 	}
-	return httpapi.New(httpapi.Options{Reader: kept, Keys: keys, Version: "test", Stopping: stopping})
+	return httpapi.New(httpapi.Options{Engine: engine.New(kept, nil, engine.Options{}), Reader: kept, Keys: keys, Version: "test", Stopping: stopping})
 }
 
 // A store that is away makes a server not ready within two seconds, and ready again by itself. That it lives does not depend on the store.
@@ -138,4 +140,35 @@ func TestAServerThatStopsIsNotReady(t *testing.T) {
 	if a := get(h, "/livez"); a.status != http.StatusOK {
 		t.Errorf("%d %s", a.status, a.body)
 	}
+}
+
+// readOnly is a store that can be read and not written.
+type readOnly struct{ silent }
+
+func (*readOnly) Commit(context.Context, []store.Change) ([]store.Result, error) {
+	return nil, store.ErrUnavailable
+}
+
+// A node whose database does not write any more, as after a failover that it has not followed, is not ready though it can read.
+func TestAServerThatCannotWriteIsNotReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kept := &readOnly{silent{Store: memory.New()}}
+		e := engine.New(kept, nil, engine.Options{})
+		h := httpapi.New(httpapi.Options{Engine: e, Reader: kept, Hooks: hooks(t)})
+		if a := get(h, "/readyz"); a.status != http.StatusOK {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+		asked := make(chan struct{})
+		go func() {
+			defer close(asked)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/hooks/any", strings.NewReader("{}")))
+		}()
+		time.Sleep(5 * time.Second)
+		get(h, "/readyz").problem(t, http.StatusServiceUnavailable, "not_ready")
+		<-asked // it is given up after half a minute
+		if a := get(h, "/readyz"); a.status != http.StatusOK {
+			t.Errorf("nothing is written, so that nothing is known: %d %s", a.status, a.body)
+		}
+	})
 }
