@@ -26,8 +26,8 @@ const (
 	chaosBeat = 5 * time.Millisecond
 	// progressEvery is how often the long form says how far it is.
 	progressEvery = 30 * time.Second
-	// killsFactor is how many times the kills that are asked for may be made until one has cut a body off.
-	killsFactor = 5
+	// bodyTime is how long a body that has begun is taken to be under way: its process may be killed before its result is saved.
+	bodyTime = 2 * chaosBeat
 )
 
 // chaos is a world in which every process is killed and frozen while clients work, and the record of it.
@@ -49,10 +49,8 @@ type chaos struct {
 	settled       time.Duration                // from the last fault to the last run's end
 	judged        *judge
 	verdict       history.Verdict
-	pids          map[int]bool // processes of apps that have run a body
-	bodies        map[body]int // in which process each ran last
-	cut           bool         // a body has run again in another process than before: a kill had cut it off
-	looked        int          // marks that were looked at for these three
+	bodyAt        map[int]time.Time // by process: when it last began a body
+	looked        int               // marks that were looked at for that
 
 	mu         sync.Mutex
 	violations []string // guarded by mu
@@ -99,7 +97,7 @@ func newSingle(t *testing.T, spec chaosSpec) *chaos {
 
 // newChaos makes a chaos of what has started. Its victims are to be added, the apps last.
 func newChaos(w *world, spec chaosSpec) *chaos {
-	c := &chaos{world: w, chaosSpec: spec, history: history.New(), asked: newAsked(), pids: map[int]bool{}, bodies: map[body]int{}, appVictims: map[string]*victim{}}
+	c := &chaos{world: w, chaosSpec: spec, history: history.New(), asked: newAsked(), bodyAt: map[int]time.Time{}, appVictims: map[string]*victim{}}
 	transport := &http.Transport{MaxIdleConnsPerHost: len(languages) * clientsPerApp}
 	w.t.Cleanup(transport.CloseIdleConnections)
 	c.caller.url, c.caller.key, c.caller.http = c.url, c.key, &http.Client{Transport: transport}
@@ -111,7 +109,7 @@ func (c *chaos) addApps(lives lengths) {
 	c.victims = slices.Clone(c.serverVictims)
 	for i, language := range languages {
 		app := newVictim(c.apps[language], c.stream(len(c.serverVictims)+i), lives, deck(4, 1, 1))
-		app.atWork = c.hasRunBody
+		app.atWork, app.inBody = c.hasRunBody, c.isInBody
 		c.appVictims[language] = app
 		c.victims = append(c.victims, app)
 	}
@@ -120,37 +118,23 @@ func (c *chaos) addApps(lives lengths) {
 // stream is one of the streams of chance that the seed gives.
 func (c *chaos) stream(number int) *rand.Rand { return rand.New(rand.NewPCG(c.seed, uint64(number))) }
 
-// body is an attempt of a run's step.
-type body struct {
-	run, step string
-	attempt   int
-}
-
-// look takes in the marks that have come since the last look.
-func (c *chaos) look() {
+// lastBody is when a process last began a body; zero: it has not.
+func (c *chaos) lastBody(pid int) time.Time {
 	marks := c.marks()
 	for _, m := range marks[c.looked:] {
-		c.pids[m.PID] = true
 		if m.Kind == plan.MarkBody {
-			b := body{m.Run, m.Step, m.Attempt}
-			pid, again := c.bodies[b]
-			c.bodies[b], c.cut = m.PID, c.cut || again && pid != m.PID
+			c.bodyAt[m.PID] = m.Time()
 		}
 	}
 	c.looked = len(marks)
+	return c.bodyAt[pid]
 }
 
 // hasRunBody tells whether a process has run a body.
-func (c *chaos) hasRunBody(pid int) bool {
-	c.look()
-	return c.pids[pid]
-}
+func (c *chaos) hasRunBody(pid int) bool { return !c.lastBody(pid).IsZero() }
 
-// hasCutBody tells whether a kill has cut a body off, which has run again since. With few kills they may all come between two bodies.
-func (c *chaos) hasCutBody() bool {
-	c.look()
-	return c.cut
-}
+// isInBody tells whether a process has just begun a body.
+func (c *chaos) isInBody(pid int) bool { return time.Since(c.lastBody(pid)) < bodyTime }
 
 // killed is how many processes were killed.
 func (c *chaos) killed() (n int) {
@@ -186,7 +170,7 @@ func (c *chaos) strike() {
 	beat := time.NewTicker(chaosBeat)
 	defer beat.Stop()
 	spoken := time.Now()
-	for c.killed() < c.kills || len(c.missing()) > 0 || c.asked.over() < c.runs || (!c.hasCutBody() && c.killed() < killsFactor*c.kills) {
+	for c.killed() < c.kills || len(c.missing()) > 0 || c.asked.over() < c.runs {
 		select {
 		case <-beat.C:
 		case <-c.t.Context().Done():

@@ -93,6 +93,7 @@ type victim struct {
 	deck    []card  // one of each kind at least, shuffled again once they are used up
 	left    []card
 	atWork  func(pid int) bool // it has done something since it started
+	inBody  func(pid int) bool // it is about what its first kill should cut off: with few kills all of them might come between
 	// supervised: where it ends by itself while it starts, since what it needs is away, it is started again.
 	supervised bool
 
@@ -115,7 +116,7 @@ const (
 func newVictim(p target, random *rand.Rand, lives lengths, deck []card) *victim {
 	return &victim{
 		process: p, random: random, kind: p.called(), lives: lives, stops: longFreezes, away: absences, deck: deck,
-		atWork: func(int) bool { return true }, phase: up, since: time.Now(), counts: map[card]int{},
+		atWork: func(int) bool { return true }, inBody: func(int) bool { return true }, phase: up, since: time.Now(), counts: map[card]int{},
 	}
 }
 
@@ -154,7 +155,7 @@ func (v *victim) advance(t *testing.T) {
 		switch {
 		case v.until.IsZero() && (v.atWork(v.process.pid()) || now.Sub(v.since) > idleMax):
 			v.until = now.Add(v.life())
-		case !v.until.IsZero() && !now.Before(v.until):
+		case v.isDue(now):
 			v.strike()
 		}
 	case stopped:
@@ -167,6 +168,23 @@ func (v *victim) advance(t *testing.T) {
 			v.become(starting, 0)
 		}
 	}
+}
+
+// isDue tells whether the process has lived for long enough.
+func (v *victim) isDue(now time.Time) bool {
+	if v.until.IsZero() || now.Before(v.until) {
+		return false
+	}
+	return v.next() != killed || v.counts[killed] > 0 || v.inBody(v.process.pid()) || now.Sub(v.until) > idleMax
+}
+
+// next is the fault that comes next.
+func (v *victim) next() card {
+	if len(v.left) == 0 {
+		v.left = append(v.left, v.deck...)
+		v.random.Shuffle(len(v.left), func(i, j int) { v.left[i], v.left[j] = v.left[j], v.left[i] })
+	}
+	return v.left[0]
 }
 
 // life draws how long the process is left alone.
@@ -198,11 +216,7 @@ func (v *victim) become(s phase, length time.Duration) {
 
 // strike injects the next fault.
 func (v *victim) strike() {
-	if len(v.left) == 0 {
-		v.left = append(v.left, v.deck...)
-		v.random.Shuffle(len(v.left), func(i, j int) { v.left[i], v.left[j] = v.left[j], v.left[i] })
-	}
-	next := v.left[0]
+	next := v.next()
 	v.left = v.left[1:]
 	switch next {
 	case killed:

@@ -86,7 +86,7 @@ func (j *judge) order(run apitype.Run, p plan.Plan) {
 			j.violate("step %q of %s was saved, and its body ran again\n%s", m.Step, run.ID, j.logs(run))
 		}
 		furthest = max(furthest, i)
-		at := j.history.At(time.UnixMicro(int64(m.At * 1000)))
+		at := j.history.At(m.Time())
 		span := history.Span{Asked: at - int64(skew), Heard: at + int64(skew)}
 		j.history.Begins(span, history.Step{Run: run.ID, Name: m.Step})
 		if i > 0 {
@@ -99,7 +99,7 @@ func (j *judge) order(run apitype.Run, p plan.Plan) {
 func (j *judge) logs(run apitype.Run) string {
 	var text strings.Builder
 	for _, m := range j.byRun[run.ID] {
-		fmt.Fprintf(&text, "  %s attempt %d of %q in process %d\n", clock(time.UnixMicro(int64(m.At*1000))), m.Attempt, m.Step, m.PID)
+		fmt.Fprintf(&text, "  %s attempt %d of %q in process %d\n", clock(m.Time()), m.Attempt, m.Step, m.PID)
 	}
 	for _, v := range append(slices.Clone(j.serverVictims), j.appVictims[run.App]) {
 		for _, f := range v.faults {
@@ -123,6 +123,12 @@ func (j *judge) calmAt(app *victim, at time.Time) time.Duration {
 	return calm
 }
 
+// body is an attempt of a run's step.
+type body struct {
+	run, step string
+	attempt   int
+}
+
 // repeats checks that a body ran again as the same attempt only where it had been cut off.
 func (j *judge) repeats(run apitype.Run) {
 	before, app := map[body]plan.Mark{}, j.appVictims[run.App]
@@ -133,7 +139,7 @@ func (j *judge) repeats(run apitype.Run) {
 		if !again {
 			continue
 		}
-		from, to := time.UnixMicro(int64(first.At*1000)), time.UnixMicro(int64(m.At*1000))
+		from, to := first.Time(), m.Time()
 		if first.PID != m.PID {
 			if at, ok := app.killOf(first.PID); ok {
 				j.cutByKill++
@@ -203,7 +209,7 @@ func (j *judge) end(run apitype.Run, p plan.Plan) {
 		attemptsMax[s.Name] = s.Throws + 1
 	}
 	for _, m := range j.byRun[run.ID] {
-		at := time.UnixMicro(int64(m.At * 1000))
+		at := m.Time()
 		if run.EndedAt != nil && at.Add(-skew).After(run.EndedAt.Time) && j.appVictims[run.App].stoppedFor(m.PID, at, at) < cutMin {
 			j.violate("a body of step %q of %s began after the run had ended, at %v\n%s", m.Step, run.ID, run.EndedAt, j.logs(run))
 		}

@@ -2,6 +2,8 @@
 // languages carry it out alike (apps/go, apps/typescript). Tests write plans and read marks; nothing else uses this package.
 package plan
 
+import "time"
+
 // Workflows that each app has.
 const (
 	Planned = "planned" // its payload is a Plan
@@ -61,6 +63,9 @@ type Mark struct {
 	At      float64 `json:"at"`            // milliseconds since 1970
 	Why     string  `json:"why,omitempty"` // of MarkAborted
 }
+
+// Time is At.
+func (m *Mark) Time() time.Time { return time.UnixMicro(int64(m.At * 1000)) }
 
 // Result is a step's result.
 type Result struct {
