@@ -38,11 +38,10 @@ func (s *Store) Load(ctx context.Context, runID string) (workflow.Run, store.His
 // more in locks than in reading.
 func (s *Store) State(ctx context.Context, q store.EntryQuery) (store.State, error) {
 	var state store.State
-	err := s.read(ctx, func(conn *sqlite.Conn) (err error) {
-		if err := exec(conn, "BEGIN", nil); err != nil {
+	err := s.read(ctx, func(conn *sqlite.Conn) error {
+		if err := exec(conn, "BEGIN", nil); err != nil { // giveBack ends it
 			return err
 		}
-		defer func() { err = errors.Join(err, exec(conn, "COMMIT", nil)) }()
 		return readState(conn, q, &state)
 	})
 	return state, err

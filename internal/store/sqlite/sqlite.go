@@ -156,6 +156,18 @@ func (s *Store) read(ctx context.Context, use func(*sqlite.Conn) error) error {
 	if err != nil {
 		return fmt.Errorf("waiting for a reader: %w", err)
 	}
-	defer s.pool.Put(conn)
+	defer s.giveBack(conn)
 	return use(conn)
+}
+
+// giveBack ends what a reader has begun. A connection that went back inside a transaction would show that moment to whoever has it next, for
+// ever; and to a reader who has left every statement is refused, also the one that ends it.
+func (s *Store) giveBack(conn *sqlite.Conn) {
+	if !conn.AutocommitEnabled() {
+		conn.SetInterrupt(nil)
+		if err := exec(conn, "ROLLBACK", nil); err != nil {
+			panic(fmt.Sprintf("sqlite: a reader can't be ended: %v", err)) // SQLite ends a transaction that only reads whatever comes
+		}
+	}
+	s.pool.Put(conn)
 }

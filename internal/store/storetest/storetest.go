@@ -49,6 +49,7 @@ func Run(t *testing.T, open Open) {
 		{"an event is stored once by name and id", eventsOnce},
 		{"timers and ready runs come when they are due", dueRunsCome},
 		{"odd text and big values survive", valuesSurvive},
+		{"a reader who leaves leaves nothing behind", readersLeaveNothing},
 		{"apps are kept", appsAreKept},
 		{"runs are listed newest first, by filter", runsAreListed},
 		{"a wait is opened once, and closed by its entry (H3)", waitsOpenOnce},
@@ -303,6 +304,39 @@ func pagesAreBounded(t *testing.T, s store.Store) {
 		page, err := s.Entries(context.Background(), store.EntryQuery{RunID: run.ID, After: int64(c.after), EntriesMax: c.entries, BytesMax: c.bytes})
 		if err != nil || len(page) != c.want {
 			t.Errorf("%+v: %d entries, %v", c, len(page), err)
+		}
+	}
+}
+
+// readersLeaveNothing has readers go in the middle of what they read, as who waits for a call that is over does.
+func readersLeaveNothing(t *testing.T, s store.Store) {
+	run := begun(t, s, 1)
+	var steps []workflow.Step
+	for i := range 1000 {
+		steps = append(steps, step("a", i+1, `"0123456789"`))
+	}
+	must(t, s, store.SaveSteps{RunID: run.ID, CallID: "call_1", Nonce: "n", Steps: steps})
+	state := func(ctx context.Context) error {
+		_, err := s.State(ctx, store.EntryQuery{RunID: run.ID, EntriesMax: 1000, BytesMax: 1 << 20})
+		return err
+	}
+	started := time.Now()
+	if err := state(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(started)
+	for i := range 40 {
+		ctx, cancel := context.WithTimeout(t.Context(), took*time.Duration(i)/40)
+		_ = state(ctx) // it may be done before
+		cancel()
+	}
+	later := begun(t, s, 2)
+	for range 16 { // more than there are readers
+		if _, _, err := s.Load(t.Context(), later.ID); err != nil {
+			t.Fatalf("what was committed afterwards is not seen: %v", err)
+		}
+		if err := state(t.Context()); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
