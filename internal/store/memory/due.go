@@ -93,10 +93,12 @@ func (s *Store) NextDue(context.Context) (time.Time, error) {
 	return next, nil
 }
 
-// dropEvents removes old events, but for the newest of all.
+// dropEvents removes the old ones of the first events, but for the newest of all.
 func (s *Store) dropEvents(op store.DropEvents) (dropped int) {
+	looked := 0
 	s.events = slices.DeleteFunc(s.events, func(e store.Event) bool {
-		drop := dropped < op.Limit && e.Position < s.stored && !e.CreatedAt.After(op.Before)
+		looked++
+		drop := looked <= op.Limit && e.Position < s.stored && !e.CreatedAt.After(op.Before)
 		if drop {
 			dropped++
 			delete(s.byName, eventID{e.Env, e.Name, e.ID})

@@ -15,7 +15,8 @@ import (
 // transaction may be on another of its connections.
 
 // often are the statements that are carried out again and again, and that one plan serves whatever their parameters are; see
-// TestABatchReadsNoTableWhole. Those of lists are not among them: which of their conditions count depends on the parameters.
+// TestABatchReadsNoTableWhole and TestAPlanThatIsKeptReadsNoTableWhole. Those of lists are not among them: which of their conditions count
+// depends on the parameters.
 var often = []string{
 	sqlBounds,
 	sqlLockRuns, sqlLockKeys, sqlLockCursors, sqlDrawSeqs, sqlDrawWaits, sqlGatherSteps, sqlGatherAttempts, sqlGatherOpenAttempts, sqlGatherWaits,
@@ -32,8 +33,11 @@ var often = []string{
 const preparedKey = "nelkap"
 
 // prepare prepares what is carried out often, if the connection leads to one process of the server for as long as it lives: then the
-// process that the server speaks of is the one that it announced itself as. A pooler announces itself.
+// process that the server speaks of is the one that it announced itself as. A pooler announces itself. It is bounded by itself: the pool
+// gives it no deadline, and a server that falls silent now would keep the connection's place.
 func prepare(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
 	c, process := conn.PgConn(), uint32(0)
 	b := &batch{}
 	b.add(sqlSelectProcess, nil, func(r *scanner) error { process = uint32(r.int()); return nil })
@@ -42,6 +46,11 @@ func prepare(ctx context.Context, conn *pgx.Conn) error {
 	}
 	if process != c.PID() {
 		return nil
+	}
+	b = &batch{}
+	b.add(sqlPlanning, nil, nil)
+	if err := b.run(ctx, c); err != nil {
+		return fmt.Errorf("choosing how statements are planned: %w", err)
 	}
 	names := make(map[string]string, len(often))
 	pipeline := c.StartPipeline(ctx)

@@ -31,13 +31,7 @@ func (s *Store) Waits(ctx context.Context, q store.WaitQuery) ([]store.Wait, err
 		statement = sqlWaitsFulfilled
 		p.int(q.After).int(limit)
 	case store.WaitsForEvent:
-		paths, keys := &rowset{}, &rowset{}
-		for _, pair := range append([][2]string{{"", ""}}, q.Pairs...) {
-			paths.row().text(pair[0])
-			keys.row().text(pair[1])
-		}
-		statement = sqlWaitsForEvent
-		p.text(q.Env).text(q.Event).int(q.Position).add(oidBytesArray, paths.params().values[0]).int(q.After).int(limit).add(oidBytesArray, keys.params().values[0])
+		return s.waitsForEvent(ctx, q, limit)
 	default:
 		return nil, fmt.Errorf("postgres: no such set of waits: %q", q.Set)
 	}
@@ -47,6 +41,43 @@ func (s *Store) Waits(ctx context.Context, q store.WaitQuery) ([]store.Wait, err
 		b.add(statement, p, takeWait(&out))
 	})
 	return out, err
+}
+
+// waitsForEvent lists at least as many waits as the limit says, if there are as many: what names the event is read in pages of that size, and
+// some of a page may have used it, or not looked back yet.
+func (s *Store) waitsForEvent(ctx context.Context, q store.WaitQuery, limit int64) ([]store.Wait, error) {
+	pairs := &rowset{}
+	for _, pair := range append([][2]string{{"", ""}}, q.Pairs...) {
+		t := pairs.row()
+		t.text(pair[0])
+		t.text(pair[1])
+	}
+	var out []store.Wait
+	for after := q.After; ; {
+		p, columns := (&params{}).text(q.Env).text(q.Event), pairs.params()
+		p.values, p.oids = append(p.values, columns.values...), append(p.oids, columns.oids...)
+		ids, err := list(ctx, s, sqlWaitsNaming, p.int(after).int(limit), (*scanner).int)
+		if err != nil || len(ids) == 0 {
+			return out, err
+		}
+		page := &rowset{}
+		for _, id := range ids {
+			page.row().int(id)
+		}
+		var waits []store.Wait
+		err = s.read(ctx, func(b *batch) {
+			waits = nil
+			b.add(sqlWaitsForEvent, page.params().int(q.Position), takeWait(&waits))
+		})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, waits...)
+		if int64(len(ids)) < limit || int64(len(out)) >= limit {
+			return out[:min(int64(len(out)), limit)], nil
+		}
+		after = ids[len(ids)-1]
+	}
 }
 
 func takeWait(out *[]store.Wait) func(*scanner) error {

@@ -3,7 +3,8 @@ package postgres
 // The statements that read, for a batch of changes and for the Reader; statements_write.go has those that write. Each is prepared by a test
 // against a freshly migrated database.
 //
-// They are planned anew each time, with their parameters known (bind.go): a condition that an empty parameter switches off costs nothing.
+// Those of lists are planned anew each time, with their parameters known (bind.go): a condition that an empty parameter switches off costs
+// nothing. Of the others a connection may keep one plan (prepared.go).
 
 // What rows are read as, in the order in which the scan functions know them.
 const (
@@ -42,6 +43,13 @@ const (
 		CASE WHEN current_setting('plan_cache_mode', true) IS NOT NULL THEN set_config('plan_cache_mode', 'force_generic_plan', true) END,
 		CASE WHEN current_setting('jit', true) IS NOT NULL THEN set_config('jit', 'off', true) END,
 		EXISTS (SELECT 1 FROM phase WHERE phase = 'incoming')`
+	// Reads have no such transaction. A connection that keeps their plans keeps these settings too: a plan that was made while a table was
+	// small stands until somebody analyzes the table, however large it has grown.
+	sqlPlanning = `SELECT
+		CASE WHEN current_setting('enable_hashjoin', true) IS NOT NULL THEN set_config('enable_hashjoin', 'off', false) END,
+		CASE WHEN current_setting('enable_mergejoin', true) IS NOT NULL THEN set_config('enable_mergejoin', 'off', false) END,
+		CASE WHEN current_setting('enable_seqscan', true) IS NOT NULL THEN set_config('enable_seqscan', 'off', false) END,
+		CASE WHEN current_setting('jit', true) IS NOT NULL THEN set_config('jit', 'off', false) END`
 	sqlBeginRead = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
 	sqlCommit    = `COMMIT`
 	sqlRollback  = `ROLLBACK`
@@ -122,10 +130,14 @@ const sqlSelectProcess = `SELECT pg_backend_pid()`
 // Nodes, and what they hold.
 const (
 	sqlSelectInCall    = `SELECT ` + runColumns + ` FROM runs WHERE status = 'running' AND call_node=$1::bytea AND id > $2::bytea ORDER BY id LIMIT $3::bigint`
-	sqlSelectCallNodes = `SELECT DISTINCT call_node FROM runs WHERE status = 'running' ORDER BY call_node`
-	sqlSelectHeads     = `SELECT entries, bytes, ` + runColumns + ` FROM runs WHERE id = ANY($1::bytea[])`
-	sqlSelectNodes     = `SELECT id, beat, state FROM nodes ORDER BY id`
-	sqlSelectClock     = `SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
+	sqlSelectCallNodes = `WITH RECURSIVE each AS (
+			(SELECT call_node FROM runs WHERE status = 'running' ORDER BY call_node LIMIT 1)
+			UNION ALL SELECT (SELECT next.call_node FROM runs AS next WHERE next.status = 'running' AND next.call_node > each.call_node ORDER BY next.call_node LIMIT 1)
+				FROM each WHERE each.call_node IS NOT NULL)
+		SELECT call_node FROM each WHERE call_node IS NOT NULL`
+	sqlSelectHeads = `SELECT entries, bytes, ` + runColumns + ` FROM runs WHERE id = ANY($1::bytea[])`
+	sqlSelectNodes = `SELECT id, beat, state FROM nodes ORDER BY id`
+	sqlSelectClock = `SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
 	// Whoever goes by a cursor is alone in that until the commit.
 	sqlLockCursors = `SELECT name, owner, position FROM cursors WHERE name = ANY($1::bytea[]) ORDER BY name FOR UPDATE`
 )
@@ -150,10 +162,13 @@ const (
 
 // What an event does not know is whether its wait has looked back: until then the wait looks for it.
 const (
-	sqlWaitsForEvent = `SELECT ` + waitColumns + ` FROM waits WHERE waits.id > $5::bigint AND looked AND after < $3::bigint
-		AND waits.id IN (SELECT wait FROM unnest($4::bytea[], $7::bytea[]) AS u(paths, key) JOIN wait_events USING (paths, key) WHERE wait_events.env=$1::bytea AND event=$2::bytea)
-		AND NOT EXISTS (SELECT 1 FROM event_uses WHERE event_uses.run = waits.run AND position = $3::bigint)
-		ORDER BY waits.id LIMIT $6::bigint`
+	// A page of the waits that name an event, for each pair as many from the index as the page may have: a join would go through all of
+	// them once for each page.
+	sqlWaitsNaming = `SELECT named.wait FROM unnest($3::bytea[], $4::bytea[]) AS u(paths, key), LATERAL (SELECT wait FROM wait_events
+			WHERE wait_events.env=$1::bytea AND wait_events.event=$2::bytea AND wait_events.paths=u.paths AND wait_events.key=u.key AND wait > $5::bigint ORDER BY wait LIMIT $6::bigint) AS named
+		ORDER BY named.wait LIMIT $6::bigint`
+	sqlWaitsForEvent = `SELECT ` + waitColumns + ` FROM waits WHERE waits.id = ANY($1::bigint[]) AND looked AND after < $2::bigint
+		AND NOT EXISTS (SELECT 1 FROM event_uses WHERE event_uses.run = waits.run AND position = $2::bigint) ORDER BY waits.id`
 	sqlWaitsOfRun    = `SELECT ` + waitColumns + ` FROM waits WHERE waits.run=(SELECT seq FROM runs WHERE id=$1::bytea) AND waits.id > $2::bigint ORDER BY waits.id LIMIT $3::bigint`
 	sqlWaitsUnlooked = `SELECT ` + waitColumns + ` FROM waits WHERE NOT looked AND waits.id > $1::bigint ORDER BY waits.id LIMIT $2::bigint`
 	sqlWaitsOfKin    = `SELECT ` + waitColumns + ` FROM waits WHERE waits.kind = 'invoke' AND waits.id > $1::bigint
@@ -161,7 +176,12 @@ const (
 		ORDER BY waits.id LIMIT $2::bigint`
 	sqlWaitsFulfilled = `SELECT ` + waitColumns + ` FROM waits JOIN callbacks ON callbacks.run = waits.run AND callbacks.name = waits.name AND callbacks.number = waits.of_number
 		WHERE waits.kind = 'callback' AND callbacks.ended_at > 0 AND waits.id > $1::bigint ORDER BY waits.id LIMIT $2::bigint`
-	sqlSelectMatchPaths     = `SELECT DISTINCT paths FROM wait_events WHERE env=$1::bytea AND event=$2::bytea AND paths <> '' ORDER BY paths`
+	// From each to the next by the index, not through all the waits that have it; likewise sqlSelectCallNodes.
+	sqlSelectMatchPaths = `WITH RECURSIVE each AS (
+			(SELECT paths FROM wait_events WHERE env=$1::bytea AND event=$2::bytea AND paths > '' ORDER BY paths LIMIT 1)
+			UNION ALL SELECT (SELECT next.paths FROM wait_events AS next WHERE next.env=$1::bytea AND next.event=$2::bytea AND next.paths > each.paths ORDER BY next.paths LIMIT 1)
+				FROM each WHERE each.paths IS NOT NULL)
+		SELECT paths FROM each WHERE paths IS NOT NULL`
 	sqlSelectCallback       = `SELECT ` + callbackColumns + ` FROM callbacks WHERE token_hash=$1::bytea`
 	sqlSelectCallbackOfStep = `SELECT ` + callbackColumns + ` FROM callbacks WHERE run=(SELECT seq FROM runs WHERE id=$1::bytea) AND name=$2::bytea AND number=$3::bigint`
 	sqlSelectPosition       = `SELECT position FROM cursors WHERE name=$1::bytea`

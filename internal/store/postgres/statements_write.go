@@ -175,7 +175,9 @@ const (
 			ORDER BY position LIMIT $5::bigint FOR UPDATE SKIP LOCKED)
 		DELETE FROM deliveries USING old WHERE deliveries.position=old.position`
 	// Those of higher positions stay, whose times a clock that was set back may have made older: the oldest stand first.
+	// Of the first ones only: whether a younger one far behind has an earlier time must not be looked for through the whole table.
 	sqlDropEvents = `WITH old AS MATERIALIZED (SELECT position FROM events WHERE created_at <= $1::bigint AND position < (SELECT max(position) FROM events)
-			ORDER BY position LIMIT $2::bigint FOR UPDATE SKIP LOCKED)
+			AND position <= (SELECT max(position) FROM (SELECT position FROM events ORDER BY position LIMIT $2::bigint) AS front)
+			ORDER BY position FOR UPDATE SKIP LOCKED)
 		DELETE FROM events USING old WHERE events.position=old.position`
 )

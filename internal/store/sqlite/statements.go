@@ -124,8 +124,8 @@ const (
 	sqlSelectEvent       = `SELECT ` + eventColumns + ` FROM events WHERE env=? AND name=? AND id=?`
 	sqlSelectEventExists = `SELECT 1 FROM events WHERE env=? AND name=? AND id=?`
 	sqlSelectEvents      = `SELECT ` + eventColumns + ` FROM events WHERE env=+?1 AND (+?2='' OR name=+?2) AND (+?3=0 OR position<+?3) ORDER BY position DESC LIMIT +?4`
-	// Their times grow with their positions but for steps of the clock, so that what is old stands at the front.
-	sqlDropEvents        = `DELETE FROM events WHERE position IN (SELECT position FROM events WHERE created_at <= +?1 AND position < (SELECT max(position) FROM events) ORDER BY position LIMIT +?2)`
+	// Of the first ones only: their times grow with their positions but for steps of the clock, and the whole table must not be looked through.
+	sqlDropEvents        = `DELETE FROM events WHERE position IN (SELECT position FROM (SELECT position, created_at FROM events ORDER BY position LIMIT +?2) WHERE created_at <= +?1 AND position < (SELECT max(position) FROM events))`
 	sqlPutKey            = `INSERT OR REPLACE INTO keys (env, kind, scope, key, owner, hash, differs, answer, expires_at, owner_status, owner_ended_at) VALUES (?,?,?,?,?,?,?,?,?,?,?)`
 	sqlSelectKey         = `SELECT ` + keyColumns + ` FROM keys WHERE env=+? AND kind=+? AND scope=+? AND key=+? AND (expires_at=0 OR expires_at>+?)`
 	sqlSelectKeys        = `SELECT ` + keyColumns + ` FROM keys WHERE env=+? AND kind=+? AND scope=+? AND (expires_at=0 OR expires_at>+?) ORDER BY key`
@@ -135,13 +135,6 @@ const (
 		(SELECT env, kind, scope, key FROM keys WHERE expires_at > 0 AND expires_at <= +? LIMIT +?)`
 )
 
-// What an event does not know is whether its wait has looked back: until then the wait looks for it.
-const waitsForEvent = `WITH pairs AS (SELECT value ->> 0 AS paths, value ->> 1 AS key FROM json_each(?4))
-	SELECT ` + waitColumns + ` WHERE waits.id > ?5 AND looked = 1 AND after < ?3
-		AND waits.id IN (SELECT wait FROM pairs JOIN wait_events USING (paths, key) WHERE wait_events.env=+?1 AND event=+?2)
-		AND NOT EXISTS (SELECT 1 FROM event_uses WHERE event_uses.run = waits.run AND position = ?3)
-	ORDER BY waits.id LIMIT +?6`
-
 // Waits. What they list comes in the order in which they were opened.
 const (
 	sqlInsertWait = `INSERT INTO waits (run, name, number, kind, due_at, child, of_number, event, looked, orphan, after)
@@ -150,7 +143,7 @@ const (
 	sqlInsertWaitEvent      = `INSERT OR IGNORE INTO wait_events (env, event, paths, key, wait) VALUES (?,?,?,?,?)`
 	sqlSelectWait           = `SELECT id, child FROM waits WHERE run=? AND name=? AND number=? AND orphan = 0`
 	sqlSelectInvoke         = `SELECT id, child FROM waits WHERE run=(SELECT seq FROM runs WHERE id=?) AND child=?`
-	sqlSelectEnded          = `SELECT 1 FROM runs WHERE id=? AND ended_at > 0`
+	sqlSelectLives          = `SELECT 1 FROM runs WHERE id=? AND ended_at = 0`
 	sqlOrphanWait           = `UPDATE waits SET orphan=id WHERE id=?`
 	sqlDeleteWait           = `DELETE FROM waits WHERE id=?`
 	sqlDeleteWaitEvents     = `DELETE FROM wait_events WHERE wait=?`
@@ -168,16 +161,23 @@ const (
 	sqlEndCallback          = `UPDATE callbacks SET ended_at=?, payload=? WHERE token_hash=?`
 	sqlWaitsOfRun           = `SELECT ` + waitColumns + ` WHERE waits.run=(SELECT seq FROM runs WHERE id=?1) AND waits.id > +?2 ORDER BY waits.id LIMIT +?3`
 	sqlWaitsUnlooked        = `SELECT ` + waitColumns + ` WHERE looked = 0 AND waits.id > +?1 ORDER BY waits.id LIMIT +?2`
-	sqlWaitsForEvent        = waitsForEvent
-	sqlWaitsOfKin           = `SELECT ` + waitColumns + ` LEFT JOIN runs AS child ON child.id = waits.child
+	sqlWaitsNaming          = `SELECT wait FROM wait_events WHERE env=+? AND event=+? AND paths=+? AND key=+? AND wait > +? ORDER BY wait LIMIT +?`
+	// What an event does not know is whether its wait has looked back: until then the wait looks for it.
+	sqlWaitForEvent = `SELECT ` + waitColumns + ` WHERE waits.id=+?1 AND looked = 1 AND after < +?2
+		AND NOT EXISTS (SELECT 1 FROM event_uses WHERE event_uses.run = waits.run AND position = +?2)`
+	sqlWaitsOfKin = `SELECT ` + waitColumns + ` LEFT JOIN runs AS child ON child.id = waits.child
 		WHERE waits.kind = 'invoke' AND waits.id > +?1 AND (orphan > 0 OR runs.ended_at > 0 OR child.id IS NULL OR child.ended_at > 0) ORDER BY waits.id LIMIT +?2`
 	sqlWaitsFulfilled = `SELECT ` + waitColumns + ` JOIN callbacks ON callbacks.run = waits.run AND callbacks.name = waits.name AND callbacks.number = waits.of_number
 		WHERE waits.kind = 'callback' AND callbacks.ended_at > 0 AND waits.id > +?1 ORDER BY waits.id LIMIT +?2`
 	// W5: what has not ended has a time, or waits for something that is open.
 	sqlStranded = `SELECT id FROM runs WHERE ended_at = 0 AND timer_at = 0 AND ready_at = 0
 		AND NOT EXISTS (SELECT 1 FROM waits WHERE waits.run = runs.seq AND kind <> 'cancel' AND orphan = 0) ORDER BY id LIMIT +?`
-	sqlSelectMatchPaths = `SELECT DISTINCT paths FROM wait_events WHERE env=+? AND event=+? AND paths <> '' ORDER BY paths`
-	sqlEventsForward    = `SELECT ` + eventColumns + ` FROM events WHERE position > +?3 AND (+?4=0 OR position <= +?4)
+	// From each to the next by the index, not through all the waits that have it.
+	sqlSelectMatchPaths = `WITH RECURSIVE each(paths) AS (
+			SELECT min(paths) FROM wait_events WHERE env=+?1 AND event=+?2 AND paths > ''
+			UNION ALL SELECT (SELECT min(next.paths) FROM wait_events AS next WHERE next.env=+?1 AND next.event=+?2 AND next.paths > each.paths) FROM each WHERE each.paths IS NOT NULL)
+		SELECT paths FROM each WHERE paths IS NOT NULL`
+	sqlEventsForward = `SELECT ` + eventColumns + ` FROM events WHERE position > +?3 AND (+?4=0 OR position <= +?4)
 		AND (+?1='' OR env=+?1) AND (+?2='' OR name=+?2)
 		AND (+?5='' OR NOT EXISTS (SELECT 1 FROM event_uses WHERE event_uses.run=(SELECT seq FROM runs WHERE runs.id=+?5) AND event_uses.position=events.position))
 		ORDER BY position LIMIT +?6`

@@ -5,6 +5,7 @@ import (
 	"encoding/json/v2"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"zombiezen.com/go/sqlite"
@@ -253,9 +254,9 @@ func (s *Store) childLives(child string) (bool, error) {
 	if child == "" {
 		return false, nil
 	}
-	ended := false
-	err := query(s.writer, sqlSelectEnded, func(b *binder) { b.text(child) }, func(*scanner) error { ended = true; return nil })
-	return !ended, err
+	lives := false
+	err := query(s.writer, sqlSelectLives, func(b *binder) { b.text(child) }, func(*scanner) error { lives = true; return nil })
+	return lives, err
 }
 
 // Waits implements store.Reader.
@@ -275,23 +276,51 @@ func (s *Store) Waits(ctx context.Context, q store.WaitQuery) ([]store.Wait, err
 	case store.WaitsFulfilled:
 		statement = sqlWaitsFulfilled
 	case store.WaitsForEvent:
-		pairs, err := json.Marshal(append([][2]string{{"", ""}}, q.Pairs...))
-		if err != nil {
-			return nil, fmt.Errorf("encoding what an event matches: %w", err)
-		}
-		statement, bind = sqlWaitsForEvent, func(b *binder) {
-			b.text(q.Env)
-			b.text(q.Event)
-			b.int(q.Position)
-			b.text(string(pairs))
-			b.int(q.After)
-			b.int(limit)
-		}
+		return s.waitsForEvent(ctx, q, limit)
 	}
 	var out []store.Wait
 	err := s.read(ctx, func(conn *sqlite.Conn) (err error) {
 		out, err = readWaits(conn, statement, bind)
 		return err
+	})
+	return out, err
+}
+
+// waitsForEvent reads of each pair's waits as many as are asked for, and of all those the first that the event may end.
+func (s *Store) waitsForEvent(ctx context.Context, q store.WaitQuery, limit int64) ([]store.Wait, error) {
+	var out []store.Wait
+	err := s.read(ctx, func(conn *sqlite.Conn) error {
+		for after := q.After; ; {
+			var ids []int64
+			for _, pair := range append([][2]string{{"", ""}}, q.Pairs...) {
+				bind := func(b *binder) {
+					b.text(q.Env)
+					b.text(q.Event)
+					b.text(pair[0])
+					b.text(pair[1])
+					b.int(after)
+					b.int(limit)
+				}
+				if err := query(conn, sqlWaitsNaming, bind, func(r *scanner) error { ids = append(ids, r.int()); return nil }); err != nil {
+					return err
+				}
+			}
+			slices.Sort(ids)
+			page := ids[:min(int64(len(ids)), limit)]
+			for _, id := range page {
+				waits, err := readWaits(conn, sqlWaitForEvent, func(b *binder) { b.int(id); b.int(q.Position) })
+				if err != nil {
+					return err
+				}
+				if out = append(out, waits...); int64(len(out)) == limit {
+					return nil
+				}
+			}
+			if int64(len(page)) < limit {
+				return nil
+			}
+			after = page[len(page)-1]
+		}
 	})
 	return out, err
 }

@@ -54,6 +54,7 @@ func Run(t *testing.T, open Open) {
 		{"runs are listed newest first, by filter", runsAreListed},
 		{"a wait is opened once, and closed by its entry (H3)", waitsOpenOnce},
 		{"an event finds the waits that it may end (E2, E3, W7)", eventsFindTheirWaits},
+		{"an event's waits come in pages (E2)", eventsWaitsComeInPages},
 		{"a child and its parent find each other", childrenFindTheirParents},
 		{"a callback is answered once, in its time", callbacksAreAnsweredOnce},
 		{"schedules and later events come when they are due (D2)", schedulesAndLaterEventsAreDue},

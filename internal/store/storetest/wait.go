@@ -105,6 +105,47 @@ func eventsFindTheirWaits(t *testing.T, s store.Store) {
 	}
 }
 
+// eventsWaitsComeInPages: whatever of a page is not for the event, in whichever of its pairs a wait stands.
+func eventsWaitsComeInPages(t *testing.T, s store.Store) {
+	must(t, s, store.InsertEvent{Event: store.Event{Env: "default", Name: "paid", ID: "1", CreatedAt: T0}})
+	run := begun(t, s, 1)
+	var open []workflow.Wait
+	paths := []string{"", "a", "b", "", "a", "c", "b", "", "a"}
+	for i, p := range paths {
+		w := workflow.Wait{StepID: workflow.StepID{Name: "w", Number: i + 1}, Kind: workflow.KindEvent, Event: &workflow.EventWait{Names: []string{"paid"}, SinceRun: true}}
+		if p != "" {
+			w.Event.Paths, w.Event.Key = p, "k"
+		}
+		open = append(open, w)
+	}
+	must(t, s, opening(t, run, open...))
+	for i := range paths {
+		if i != 3 { // which has not looked back yet
+			must(t, s, store.LookedBack{RunID: run.ID, StepID: workflow.StepID{Name: "w", Number: i + 1}, Cursor: "match"})
+		}
+	}
+	for limit := 1; limit < len(paths); limit++ {
+		q := store.WaitQuery{Set: store.WaitsForEvent, Env: "default", Event: "paid", Position: 2, Limit: limit, Pairs: [][2]string{{"a", "k"}, {"b", "k"}, {"c", "other"}}}
+		var got []int
+		for {
+			page := waits(t, s, q)
+			for i := range page {
+				got = append(got, page[i].Number)
+				q.After = page[i].Order
+			}
+			if len(page) < limit {
+				break
+			}
+		}
+		equal(t, got, []int{1, 2, 3, 5, 7, 8, 9})
+	}
+	found, err := s.MatchPaths(context.Background(), "default", "paid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, found, []string{"a", "b", "c"})
+}
+
 func childrenFindTheirParents(t *testing.T, s store.Store) {
 	parent := begun(t, s, 1)
 	child := NewRun(2)
