@@ -9,13 +9,16 @@ import (
 	"time"
 
 	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/workflow"
 )
 
 // The committer's bounds.
 const (
 	batchMax = 512 // changes in one transaction: beyond it a batch's first waits longer than a sync takes
-	company  = 16  // changes in the batch before, from which on a leader waits for more
-	gather   = 200 * time.Microsecond
+	// batchBytesMax bounds what one transaction writes, but for its first change: what is large is copied several times on its way.
+	batchBytesMax = 16 << 20
+	company       = 16 // changes in the batch before, from which on a leader waits for more
+	gather        = 200 * time.Microsecond
 	// companyShared and gatherShared are the same while other nodes commit to the same store: what a commit costs beside its changes is paid
 	// by one machine for all of them. A leader gathers for as long as the last commit took, at most gatherShared.
 	companyShared = 2
@@ -23,6 +26,8 @@ const (
 	waitingMax    = 20_000 // changes that wait; above, new runs and events are refused, saves never (N3)
 	retryPause    = 250 * time.Millisecond
 	commitMax     = 30 * time.Second // after so long without the store, a change is given back: nothing was acknowledged
+	// hurryMax is how long after it was told to stop a server goes on with what the store does not take. Who asked is cut off a second later.
+	hurryMax = 4 * time.Second
 	// awayAfter is how long the store can't be written before new runs and events are refused at once: who asks should hear soon.
 	awayAfter = 3 * time.Second
 )
@@ -39,6 +44,10 @@ type committer struct {
 	store  store.Store
 	log    *slog.Logger
 	others func() bool // whether other nodes commit to the same store
+	// ctx ends when what the store does not take is given up; cancel ends it.
+	ctx     context.Context
+	cancel  context.CancelFunc
+	hurried *time.Timer // nil until hurry
 
 	mu      sync.Mutex
 	waiting []*pending
@@ -55,6 +64,7 @@ type committer struct {
 // pending is one change that waits for its commit.
 type pending struct {
 	change store.Change
+	bytes  int // of its values
 	since  time.Time
 	result store.Result
 	err    error
@@ -62,7 +72,9 @@ type pending struct {
 }
 
 func newCommitter(s store.Store, log *slog.Logger, others func() bool) *committer {
-	return &committer{store: s, log: log, others: others, idle: make(chan struct{})}
+	c := &committer{store: s, log: log, others: others, idle: make(chan struct{})}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
 }
 
 // refuses says why new runs and events are refused now; nil: they are not. ErrBusy, ErrUnstored.
@@ -107,7 +119,7 @@ func (c *committer) commit(change store.Change) (store.Result, error) {
 }
 
 func newPending(change store.Change) *pending {
-	return &pending{change: change, since: time.Now(), done: make(chan struct{})}
+	return &pending{change: change, bytes: bytesOf(change), since: time.Now(), done: make(chan struct{})}
 }
 
 // submit puts changes in line, and tells the caller whether it must lead. Once the committer is closed they are given back with
@@ -148,6 +160,9 @@ func (c *committer) lead() {
 	}
 }
 
+// hurry has what the store does not take given up in hurryMax. The committer is to be closed.
+func (c *committer) hurry() { c.hurried = time.AfterFunc(hurryMax, c.cancel) }
+
 // close commits what waits and takes nothing more.
 func (c *committer) close() {
 	c.mu.Lock()
@@ -157,6 +172,10 @@ func (c *committer) close() {
 	if leading {
 		<-c.idle
 	}
+	if c.hurried != nil {
+		c.hurried.Stop()
+	}
+	c.cancel()
 	c.log.Info("stopped", "commits", c.commits, "changes", c.changes)
 }
 
@@ -185,7 +204,11 @@ func (c *committer) patience() time.Duration {
 func (c *committer) take() []*pending {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := min(len(c.waiting), batchMax)
+	n, bytes := 0, 0
+	for n < min(len(c.waiting), batchMax) && (n == 0 || bytes+c.waiting[n].bytes <= batchBytesMax) {
+		bytes += c.waiting[n].bytes
+		n++
+	}
 	c.last = n
 	batch := c.waiting[:n:n]
 	c.waiting = c.waiting[n:]
@@ -193,6 +216,38 @@ func (c *committer) take() []*pending {
 		c.waiting = nil
 	}
 	return batch
+}
+
+// bytesOf is the size of the values that users gave.
+func bytesOf(ops []store.Op) (n int) {
+	for _, op := range ops {
+		switch op := op.(type) {
+		case store.InsertRun:
+			n += len(op.Payload)
+		case store.UpdateRun:
+			n += len(op.Output) + len(op.Error) + len(op.Trees) + bytesOfSteps(op.Append)
+		case store.SaveSteps:
+			n += bytesOfSteps(op.Steps)
+		case store.InsertEvent:
+			n += len(op.Event.Payload)
+		case store.InsertDelivery:
+			n += len(op.Delivery.Body)
+		case store.AddLogs:
+			for i := range op.Lines {
+				n += len(op.Lines[i].Message) + len(op.Lines[i].Fields)
+			}
+		case store.TakeKey:
+			n += bytesOf(op.Then)
+		}
+	}
+	return n
+}
+
+func bytesOfSteps(steps []workflow.Step) (n int) {
+	for i := range steps {
+		n += len(steps[i].Output) + len(steps[i].Error)
+	}
+	return n
 }
 
 // commitBatch commits a batch, again while the store can't, and in halves when its data is refused (N3).
@@ -206,7 +261,7 @@ func (c *committer) commitBatch(batch []*pending) {
 	}
 	var failing time.Time
 	for {
-		results, err := c.store.Commit(context.Background(), changes)
+		results, err := c.store.Commit(c.ctx, changes)
 		if err == nil {
 			c.commits++
 			c.changes += int64(len(batch))
@@ -230,7 +285,7 @@ func (c *committer) commitBatch(batch []*pending) {
 			c.log.Error("nobody knows whether a commit took effect", "changes", len(batch), "error", err)
 			c.giveBack(batch, store.ErrUnknown)
 			return
-		case time.Since(batch[0].since) > commitMax:
+		case time.Since(batch[0].since) > commitMax || c.ctx.Err() != nil:
 			c.log.Error("the store can't commit; giving up", "changes", len(batch), "error", err)
 			c.giveBack(batch, ErrUnstored)
 			return
@@ -241,7 +296,7 @@ func (c *committer) commitBatch(batch []*pending) {
 			defer c.fails(time.Time{})
 		}
 		c.log.Error("the store can't commit; trying again", "changes", len(batch), "error", err)
-		pause(context.Background(), retryPause)
+		pause(c.ctx, retryPause)
 	}
 }
 

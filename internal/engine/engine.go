@@ -221,6 +221,7 @@ func (e *Engine) stop() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.stopping = true
+	e.committer.hurry()
 	for _, p := range e.processes {
 		p.wake()
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json/jsontext"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -100,6 +101,64 @@ func TestWhatTheStoreCouldNotTakeForHalfAMinuteIsGivenBack(t *testing.T) {
 			t.Fatalf("%+v, %v: nothing of it may have been stored", again, err)
 		}
 		want(t, "the call", a.next(t, time.Second).Run.ID, request.ID)
+	})
+}
+
+// A server that is told to stop while its store is away does so in its time: who asked has been cut off, and has been acknowledged nothing.
+func TestAServerWhoseStoreIsAwayStopsInTime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startFaulty(t, a)
+		s.set(func([]store.Change) error { return errors.New("the database is away") })
+		asked := make(chan error, 1)
+		go func() {
+			_, err := n.StartRun(context.Background(), engine.StartRequest{Env: engine.DefaultEnv, Workflow: "w"})
+			asked <- err
+		}()
+		time.Sleep(time.Second)
+		began := time.Now()
+		n.stop()
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if err := <-asked; !errors.Is(err, engine.ErrUnstored) {
+			t.Errorf("who asked heard %v", err)
+		}
+	})
+}
+
+// Many large values at once are written in several transactions, which no database refuses for their size.
+func TestABatchIsBoundedInBytes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startFaulty(t, a)
+		largest := 0
+		s.set(func(changes []store.Change) error {
+			bytes := 0
+			for _, c := range changes {
+				for _, op := range c {
+					if event, ok := op.(store.InsertEvent); ok {
+						bytes += len(event.Event.Payload)
+					}
+				}
+			}
+			largest = max(largest, bytes)
+			time.Sleep(time.Second)
+			return nil
+		})
+		payload := jsontext.Value(`"` + strings.Repeat("x", 1<<20-2) + `"`)
+		var all sync.WaitGroup
+		for range 64 {
+			all.Go(func() {
+				if _, _, err := n.Emit(context.Background(), engine.DefaultEnv, []engine.NewEvent{{Name: "e", Payload: payload}}, nil); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if largest < 8<<20 || largest > 16<<20 {
+			t.Errorf("the largest transaction had %d bytes", largest)
+		}
 	})
 }
 
