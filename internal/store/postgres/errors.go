@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/nelkap/nelkap/internal/store"
 )
@@ -21,6 +22,8 @@ const (
 	outcomeMoved
 	// outcomeLater: nothing was written, and trying again at once is of no use.
 	outcomeLater
+	// outcomeSlow: a read took longer than it may, and would again.
+	outcomeSlow
 	// outcomeTaken: nothing was written, since another transaction has just stored what can be there but once. Once more, it is seen.
 	outcomeTaken
 	// outcomeBad: nothing was written, and never can be: it lies in the data of a change (N3).
@@ -69,6 +72,8 @@ func classify(err error, committing bool) outcome {
 		return outcomeBad
 	case errors.Is(err, errRow), errors.Is(err, store.ErrMoved):
 		return outcomeLater
+	case isTooLarge(err):
+		return outcomeBad
 	}
 	var answer *pgconn.PgError
 	if !errors.As(err, &answer) {
@@ -91,6 +96,12 @@ func classify(err error, committing bool) outcome {
 		return outcomeUnknown
 	}
 	return found
+}
+
+// isTooLarge tells whether a statement had more bytes than the protocol's messages. It was not sent, nor anything after it.
+func isTooLarge(err error) bool {
+	var large *pgproto3.ExceededMaxBodyLenErr
+	return errors.As(err, &large)
 }
 
 // doubtful are the classes that say of a COMMIT nothing but that somebody did not carry it out to its end: connection exceptions, operator

@@ -2,16 +2,18 @@ package postgres
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/nelkap/nelkap/internal/store"
 )
 
 var names = map[outcome]string{
-	outcomeAgain: "again", outcomeMoved: "moved", outcomeLater: "later", outcomeTaken: "taken", outcomeBad: "bad", outcomeUnknown: "unknown",
+	outcomeAgain: "again", outcomeMoved: "moved", outcomeLater: "later", outcomeSlow: "slow", outcomeTaken: "taken", outcomeBad: "bad", outcomeUnknown: "unknown",
 }
 
 // TestEachFailureHasItsOutcome: what the server says, before and in the COMMIT, and what follows.
@@ -73,6 +75,15 @@ func TestOutcomesAreWrappedInTheClosedList(t *testing.T) {
 		isBad, isUnknown := errors.Is(err, store.ErrBadChange), errors.Is(err, store.ErrUnknown)
 		if isBad != (o == outcomeBad || o == outcomeTaken) || isUnknown != (o == outcomeUnknown) || !errors.Is(err, io.EOF) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A statement that is larger than the protocol's messages was not sent: the batch is cut, and not asked after.
+func TestABatchThatIsTooLargeIsBad(t *testing.T) {
+	for _, committing := range []bool{false, true} {
+		if got := classify(fmt.Errorf("sending: %w", &pgproto3.ExceededMaxBodyLenErr{}), committing); got != outcomeBad {
+			t.Errorf("committing %v: %s", committing, names[got])
 		}
 	}
 }

@@ -91,7 +91,7 @@ func (s *Store) Nodes(ctx context.Context) ([]store.Node, error) {
 	var out []store.Node
 	var began time.Time
 	var micros int64
-	err := s.read(ctx, func(b *batch) {
+	err := s.readNow(ctx, func(b *batch) {
 		out, began = nil, time.Now()
 		b.add(sqlSelectClock, nil, func(r *scanner) error { micros = r.int(); return nil })
 		b.add(sqlSelectNodes, nil, func(r *scanner) error {

@@ -51,6 +51,8 @@ type Store struct {
 	pool *pgxpool.Pool
 	// Set by Open, and shorter in tests.
 	transactionTime, lockTime time.Duration
+	// reading has room for all connections but one: readers who take their time must not keep commits and heartbeats from theirs.
+	reading chan struct{}
 	// ahead is how far the database's clock is ahead of this process's, in nanoseconds, by the last look.
 	ahead atomic.Int64
 
@@ -98,7 +100,7 @@ func connect(ctx context.Context, url string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)
 	}
-	s := &Store{pool: pool, transactionTime: transactionTime, lockTime: lockTime}
+	s := &Store{pool: pool, transactionTime: transactionTime, lockTime: lockTime, reading: make(chan struct{}, max(config.MaxConns-1, 1))}
 	if err := s.migrate(ctx); err != nil {
 		return nil, errors.Join(advise(fmt.Errorf("bringing the database's schema up to date: %w", err)), s.Close())
 	}
@@ -138,7 +140,7 @@ func (s *Store) retry(ctx context.Context, do func(context.Context) (outcome, er
 		if o == outcomeMoved {
 			s.pool.Reset() // the other connections lead to the same server
 		}
-		if o == outcomeBad || o == outcomeUnknown || o == outcomeLater || try == triesMax || over(ctx) {
+		if o == outcomeBad || o == outcomeUnknown || o == outcomeLater || o == outcomeSlow || try == triesMax || over(ctx) {
 			return o, err
 		}
 		most := pauseStd << (try - 1)
@@ -158,6 +160,17 @@ func pause(ctx context.Context, d time.Duration) {
 
 // read carries out statements that read, in one round trip, on a connection of their own.
 func (s *Store) read(ctx context.Context, fill func(*batch)) error {
+	select {
+	case s.reading <- struct{}{}:
+		defer func() { <-s.reading }()
+		return s.readNow(ctx, fill)
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for other reads: %w", ctx.Err())
+	}
+}
+
+// readNow is read that waits for no other.
+func (s *Store) readNow(ctx context.Context, fill func(*batch)) error {
 	o, err := s.retry(ctx, func(ctx context.Context) (outcome, error) {
 		conn, err := s.pool.Acquire(ctx)
 		if err != nil {
@@ -167,9 +180,12 @@ func (s *Store) read(ctx context.Context, fill func(*batch)) error {
 		b := &batch{}
 		fill(b)
 		err = b.run(ctx, conn.Conn().PgConn())
+		if err != nil && over(ctx) {
+			return outcomeSlow, err
+		}
 		return classify(err, false), err
 	})
-	if err != nil && (o == outcomeAgain || o == outcomeMoved) && !over(ctx) {
+	if err != nil && (o == outcomeAgain || o == outcomeMoved || o == outcomeSlow) && !over(ctx) {
 		err = errors.Join(store.ErrUnavailable, err)
 	}
 	if err != nil {

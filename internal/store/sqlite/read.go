@@ -109,6 +109,13 @@ func (s *Store) Runs(ctx context.Context, q store.RunQuery) ([]store.RunRecord, 
 	if q.Live {
 		where = append(where, ` AND ended_at=0`)
 	}
+	// Said once more, so that the indexes that have only these are seen to do.
+	if q.Status != "" && q.Status != workflow.Completed {
+		where = append(where, ` AND status <> 'completed'`)
+	}
+	if q.Key != "" {
+		where = append(where, ` AND run_key <> ''`)
+	}
 	var out []store.RunRecord
 	err := s.read(ctx, func(conn *sqlite.Conn) error {
 		return query(conn, sqlSelectRecords+strings.Join(where, "")+` ORDER BY id DESC LIMIT +?`, func(b *binder) {

@@ -63,6 +63,8 @@ CREATE INDEX runs_ready ON runs (env, app, ready_at) WHERE ready_at > 0;
 CREATE INDEX runs_in_call ON runs (call_node, id) WHERE status = 'running';
 CREATE INDEX runs_idle ON runs (id) WHERE ended_at = 0 AND timer_at = 0 AND ready_at = 0; -- who waits for news alone (W5)
 CREATE INDEX runs_by_workflow ON runs (env, workflow, id);
+CREATE INDEX runs_by_key ON runs (env, run_key, id) WHERE run_key <> '';
+CREATE INDEX runs_by_status ON runs (env, status, id) WHERE status <> 'completed'; -- lists of what is rare; the newest that completed are soon found
 CREATE INDEX runs_ended ON runs (ended_at, id) WHERE ended_at > 0; -- what is dropped first
 
 -- What a run was given and what came out: each written once.

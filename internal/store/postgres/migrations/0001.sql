@@ -74,13 +74,15 @@ CREATE TABLE runs (
   CHECK (ended_at > 0 OR timer_at > 0 OR ready_at > 0 OR status = 'waiting'), -- a waiting run may have nothing but an open wait
   CHECK (status <> 'running' OR call_id IS NOT NULL)
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_analyze_scale_factor = 0.05);
--- Each of these but the last two holds live runs alone: it stays as small as what is going on, however many runs have ended.
+-- Each of these but the last four holds live runs alone: it stays as small as what is going on, however many runs have ended.
 CREATE INDEX runs_timer ON runs (timer_at, id) WHERE timer_at > 0;
 CREATE INDEX runs_ready ON runs (env, app, ready_at, id) WHERE ready_at > 0;
 CREATE INDEX runs_in_call ON runs (call_node, id) WHERE status = 'running';
 CREATE INDEX runs_idle ON runs (id) WHERE ended_at = 0 AND timer_at = 0 AND ready_at = 0; -- who waits for news alone (W5)
 CREATE INDEX runs_ended ON runs (ended_at, id) WHERE ended_at > 0; -- what is dropped first; a run enters it once, at its end
 CREATE INDEX runs_by_workflow ON runs (env, workflow, id);
+CREATE INDEX runs_by_key ON runs (env, run_key, id) WHERE run_key <> '';
+CREATE INDEX runs_by_status ON runs (env, status, id) WHERE status <> 'completed'; -- lists of what is rare; the newest that completed are soon found
 CREATE SEQUENCE run_seqs;
 
 -- What a run was given and what came out: each written once.

@@ -1,0 +1,95 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/store/postgres/pgtest"
+	"github.com/nelkap/nelkap/internal/store/storetest"
+)
+
+// locked is a store of a few connections, one of whose tables nobody can read until unlock is called.
+func locked(t *testing.T) (s *Store, unlock func()) {
+	t.Helper()
+	server := pgtest.Shared(t)
+	url := server.URL(server.Database(t, pgtest.Kind{Name: "bare", Prepare: func(string) error { return nil }, Empty: "DROP SCHEMA public CASCADE; CREATE SCHEMA public"}))
+	s, err := Open(t.Context(), url+"&pool_max_conns=3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), "BEGIN; LOCK TABLE apps"); err != nil {
+		t.Fatal(err)
+	}
+	return s, sync.OnceFunc(func() { conn.Close(context.Background()) })
+}
+
+// Lists that take their time, as over a large table, leave a connection to those who commit and to heartbeats.
+func TestSlowReadsLeaveAConnectionToCommits(t *testing.T) {
+	s, unlock := locked(t)
+	var reads sync.WaitGroup
+	defer reads.Wait()
+	defer unlock()
+	for range 5 {
+		reads.Go(func() { _, _ = s.Apps(t.Context()) })
+	}
+	for len(s.reading) < cap(s.reading) {
+		pause(t.Context(), time.Millisecond)
+	}
+	if _, err := s.Commit(t.Context(), []store.Change{{store.InsertRun{Run: storetest.NewRun(1)}}}); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Nodes(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A read that has taken its whole time would take it again: whoever asked hears of it, and asks for less or later.
+func TestAReadThatTakesTooLongIsNotTriedAgain(t *testing.T) {
+	s, unlock := locked(t)
+	defer unlock()
+	s.SetBounds(2*time.Second, time.Second)
+	begun := time.Now()
+	_, err := s.Apps(t.Context())
+	if took := time.Since(begun); !errors.Is(err, store.ErrUnavailable) || took > 5*time.Second {
+		t.Errorf("after %v: %v", took, err)
+	}
+}
+
+// Lists by a key and by a rare status find their rows among many that completed.
+func TestListsFindWhatIsRare(t *testing.T) {
+	conn, ctx := bare(t), t.Context()
+	exec := func(statement string) {
+		t.Helper()
+		if _, err := conn.Exec(ctx, statement).ReadAll(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec(`INSERT INTO runs SELECT * FROM jsonb_populate_recordset(NULL::runs, (SELECT jsonb_agg(row) FROM generate_series(1, 5000) AS n,
+		LATERAL (SELECT jsonb_object_agg(attname, CASE WHEN atttypid = 'bytea'::regtype THEN to_jsonb('\x'::text) WHEN atttypid = 'boolean'::regtype THEN to_jsonb(false)
+			WHEN atttypid = 'text'::regtype THEN to_jsonb('completed'::text) ELSE to_jsonb(1) END) || jsonb_build_object('id', '\x' || lpad(n::text, 8, '0'), 'seq', n, 'env', '\x64',
+			'timer_at', 0, 'ready_at', 0, 'call_id', NULL) AS row FROM pg_attribute WHERE attrelid = 'runs'::regclass AND attnum > 0) AS made))`)
+	exec("ANALYZE runs")
+	for what, where := range map[string]string{"runs_by_key": "run_key = '\\x6b'::bytea", "runs_by_status": "status = 'failed'"} {
+		plan := strings.Builder{}
+		b := &batch{}
+		b.add("EXPLAIN SELECT id FROM runs WHERE env='\\x64'::bytea AND "+where+" ORDER BY id DESC LIMIT 20", nil, func(r *scanner) error { plan.WriteString(r.text() + "\n"); return nil })
+		if err := b.run(ctx, conn); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(plan.String(), what) {
+			t.Errorf("%s is not used:\n%s", what, plan.String())
+		}
+	}
+}
