@@ -23,7 +23,7 @@ import (
 const page = "docs/internals/mutants.md"
 
 func main() {
-	only := flag.String("only", "", "a pattern: only faults whose name matches, and no table is written")
+	only := flag.String("only", "", "a pattern: only faults whose name matches; the table keeps its lines of the others")
 	limit := flag.Duration("limit", time.Minute, "how long one package's tests may take")
 	root := flag.String("root", ".", "the repository's folder")
 	flag.Parse()
@@ -52,8 +52,7 @@ func run(ctx context.Context, root, only string, limit time.Duration) error {
 	if err := r.checkHealth(ctx, all, pattern); err != nil {
 		return err
 	}
-	var caught []result
-	failed := 0
+	seen, failed := map[string]string{}, 0 // by the fault's name: the test that saw it
 	for _, m := range all {
 		if !pattern.MatchString(m.name) {
 			continue
@@ -69,34 +68,43 @@ func run(ctx context.Context, root, only string, limit time.Duration) error {
 			continue
 		}
 		fmt.Printf("caught  %-32s by %s (%v)\n", m.name, by, time.Since(started).Round(100*time.Millisecond))
-		caught = append(caught, result{m, by})
+		seen[m.name] = by
 	}
-	fmt.Printf("mutants=%d caught=%d survived=%d\n", len(caught)+failed, len(caught), failed)
+	fmt.Printf("mutants=%d caught=%d survived=%d\n", len(seen)+failed, len(seen), failed)
 	if failed > 0 {
 		return errors.New("a fault that no test sees needs a test; one that no longer applies or compiles needs its text brought up to date")
 	}
-	if only != "" {
-		return nil
+	file := filepath.Join(root, page)
+	before, err := os.ReadFile(file)
+	if err != nil {
+		return err
 	}
-	return os.WriteFile(filepath.Join(root, page), []byte(table(caught)), 0o644) // a page of the repository
+	return os.WriteFile(file, []byte(table(all, seen, string(before))), 0o644) // a page of the repository
 }
 
-// result is a fault, and the test that saw it.
-type result struct {
-	mutant mutant
-	by     string
+// line is a fault's line in the table, up to the test that saw it.
+func (m *mutant) line() string {
+	return fmt.Sprintf("| %s | %s | `%s` | ", m.says, m.breaks, m.edits[0].file)
 }
 
-// table is the page that lists which test sees which fault.
-func table(caught []result) string {
+// table is the page that lists which test sees which fault: the one that saw it now, or as the page had it before.
+func table(all []mutant, seen map[string]string, before string) string {
 	var out strings.Builder
 	out.WriteString("# The mutants\n\n<!-- Written by make mutants. -->\n\n" +
 		"A suite that passes proves little until it has been seen to fail. Each line is a fault that `make mutants` puts into the code\n" +
 		"(`scripts/mutants/patches`), the rule that it breaks ([rules.md](rules.md)), and the first test that saw it. A fault that no\n" +
 		"test sees fails `make mutants`.\n\n" +
 		"| the faulty code | breaks | in | seen by |\n| - | - | - | - |\n")
-	for _, r := range caught {
-		fmt.Fprintf(&out, "| %s | %s | `%s` | %s |\n", r.mutant.says, r.mutant.breaks, r.mutant.edits[0].file, r.by)
+	for i := range all {
+		m := &all[i]
+		_, rest, known := strings.Cut(before, m.line())
+		by, _, _ := strings.Cut(rest, " |\n")
+		if now := seen[m.name]; now != "" {
+			by, known = now, true
+		}
+		if known {
+			out.WriteString(m.line() + by + " |\n")
+		}
 	}
 	return out.String()
 }

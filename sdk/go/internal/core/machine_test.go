@@ -210,6 +210,28 @@ func TestStoppingFinishesTheBodyAndYields(t *testing.T) {
 	b.want("unwind", "answer yielded", "forget")
 }
 
+// Rules C12, H6: what another branch may not start any more does not end the call while a body runs.
+func TestStoppingWaitsForTheBodyOfAnotherBranch(t *testing.T) {
+	b := playing(t, wire.Call{}, Config{})
+	b.want("code")
+	b.m.Fork(b.m.Root(), &Fork{Size: 2}, b.now)
+	b.askOn(b.branch("branch 0"), "slow")
+	quick := b.branch("branch 1")
+	b.askOn(quick, "quick")
+	b.want("body slow1", "body quick1")
+	b.returned("quick1")
+	b.want("save completed-quick1")
+	b.accepted(saved(1))
+	b.want("release quick1")
+	b.m.Stop(b.now)
+	b.askOn(quick, "next")
+	b.want()
+	b.returned("slow1")
+	b.want("save completed-slow1")
+	b.accepted(saved(2))
+	b.want("release slow1")
+}
+
 // Rule C12.
 func TestTimeLimitYieldsOnlyAfterProgress(t *testing.T) {
 	b := playing(t, wire.Call{}, Config{YieldAt: start.Add(time.Second)})
