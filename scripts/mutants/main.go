@@ -24,7 +24,7 @@ const page = "docs/internals/mutants.md"
 
 func main() {
 	only := flag.String("only", "", "a pattern: only faults whose name matches; the table keeps its lines of the others")
-	limit := flag.Duration("limit", time.Minute, "how long one package's tests may take")
+	limit := flag.Duration("limit", 2*time.Minute, "how long one package's tests may take")
 	root := flag.String("root", ".", "the repository's folder")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

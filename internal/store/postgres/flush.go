@@ -60,6 +60,7 @@ func (v *view) flushRemoved() {
 
 func (v *view) flushRuns() {
 	inserted, rewritten, heads, newValues, changedValues := &rowset{}, &rowset{}, &rowset{}, &rowset{}, &rowset{}
+	children, parents := &rowset{}, &rowset{} // that have ended
 	// In order: two nodes that insert the same runs must not wait for each other.
 	for _, id := range slices.Sorted(maps.Keys(v.runs)) {
 		x := v.runs[id]
@@ -80,6 +81,12 @@ func (v *view) flushRuns() {
 			t.text(x.id)
 			bindState(t, x.record)
 			bindHistory(t, x)
+			if x.ended && x.record.Parent != "" {
+				children.row().text(x.id)
+			}
+			if x.ended && x.record.Invokes {
+				parents.row().int(x.seq)
+			}
 		case x.changed:
 			t := heads.row()
 			t.text(x.id)
@@ -99,6 +106,8 @@ func (v *view) flushRuns() {
 	v.put(sqlUpdateRuns, rewritten)
 	v.put(sqlUpdateHeads, heads)
 	v.put(sqlUpdateValues, changedValues)
+	v.put(sqlMarkParents, children)
+	v.put(sqlMarkInvokes, parents)
 	v.flushSteps()
 	for _, x := range v.runs {
 		if x.copied {

@@ -171,7 +171,7 @@ const (
 		AND NOT EXISTS (SELECT 1 FROM event_uses WHERE event_uses.run = waits.run AND position = $2::bigint) ORDER BY waits.id`
 	sqlWaitsOfRun    = `SELECT ` + waitColumns + ` FROM waits WHERE waits.run=(SELECT seq FROM runs WHERE id=$1::bytea) AND waits.id > $2::bigint ORDER BY waits.id LIMIT $3::bigint`
 	sqlWaitsUnlooked = `SELECT ` + waitColumns + ` FROM waits WHERE NOT looked AND waits.id > $1::bigint ORDER BY waits.id LIMIT $2::bigint`
-	sqlWaitsOfKin    = `SELECT ` + waitColumns + ` FROM waits WHERE waits.kind = 'invoke' AND waits.id > $1::bigint
+	sqlWaitsOfKin    = `SELECT ` + waitColumns + ` FROM waits WHERE waits.kind = 'invoke' AND (kin_ended OR orphan) AND waits.id > $1::bigint
 			AND (orphan OR (SELECT ended_at > 0 FROM runs WHERE runs.id=waits.run_id) OR coalesce((SELECT ended_at > 0 FROM runs AS child WHERE child.id=waits.child), true))
 		ORDER BY waits.id LIMIT $2::bigint`
 	sqlWaitsFulfilled = `SELECT ` + waitColumns + ` FROM waits JOIN callbacks ON callbacks.run = waits.run AND callbacks.name = waits.name AND callbacks.number = waits.of_number

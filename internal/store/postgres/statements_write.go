@@ -96,9 +96,13 @@ const (
 
 // Waits.
 const (
-	sqlInsertWaits = `INSERT INTO waits (id, run, run_id, env, name, number, kind, due_at, child, of_number, event, after, looked, orphan)
-		SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bigint[], $7::text[], $8::bigint[], $9::bytea[], $10::bigint[], $11::bytea[], $12::bigint[],
-			$13::boolean[], $14::boolean[])`
+	// A child is inserted before its wait, and may have ended in this very batch.
+	sqlInsertWaits = `INSERT INTO waits (id, run, run_id, env, name, number, kind, due_at, child, of_number, event, after, looked, orphan, kin_ended)
+		SELECT u.*, u.kind = 'invoke' AND coalesce((SELECT ended_at > 0 FROM runs WHERE runs.id=u.child), true)
+		FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bigint[], $7::text[], $8::bigint[], $9::bytea[], $10::bigint[], $11::bytea[], $12::bigint[],
+			$13::boolean[], $14::boolean[]) AS u(id, run, run_id, env, name, number, kind, due_at, child, of_number, event, after, looked, orphan)`
+	sqlMarkParents = `UPDATE waits SET kin_ended=true WHERE kind='invoke' AND child = ANY($1::bytea[]) AND NOT kin_ended`
+	sqlMarkInvokes = `UPDATE waits SET kin_ended=true WHERE run = ANY($1::bigint[]) AND kind='invoke' AND NOT kin_ended`
 	sqlUpdateWaits = `UPDATE waits SET looked=u.looked, orphan=u.orphan
 		FROM unnest($1::bigint[], $2::boolean[], $3::boolean[])
 			AS u(id, looked, orphan)

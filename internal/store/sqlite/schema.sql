@@ -163,11 +163,12 @@ CREATE TABLE waits (
   event     BLOB,                -- what a wait for an event asks of it
   after     INTEGER NOT NULL,    -- the last event that it does not look back to
   looked    INTEGER NOT NULL,
-  orphan    INTEGER NOT NULL     -- of an invoke that nobody waits for any more: its id, so that another may have its name; else 0
+  orphan    INTEGER NOT NULL,    -- of an invoke that nobody waits for any more: its id, so that another may have its name; else 0
+  kin_ended INTEGER NOT NULL     -- of an invoke: its child, or its own run, has ended
 ) STRICT;
 CREATE UNIQUE INDEX waits_once ON waits (run, name, number, orphan);
 CREATE INDEX waits_unlooked ON waits (id) WHERE looked = 0;
-CREATE INDEX waits_invokes ON waits (id) WHERE kind = 'invoke';
+CREATE INDEX waits_kin ON waits (id) WHERE kind = 'invoke' AND (kin_ended = 1 OR orphan > 0); -- whom somebody has to tell of an end
 CREATE INDEX waits_children ON waits (child) WHERE kind = 'invoke'; -- who has to hear of a run's end
 CREATE INDEX waits_callbacks ON waits (id) WHERE kind = 'callback';
 

@@ -134,6 +134,16 @@ func (s *Store) openWait(h *head, env string, w store.OpenWait) (bool, error) {
 			after = afterRun
 		}
 	}
+	ended := false
+	if w.Kind == workflow.KindInvoke {
+		if w.Start != nil {
+			ended = w.Start.Run.Status.Final()
+		} else if lives, err := s.childLives(w.Child); err != nil {
+			return false, err
+		} else {
+			ended = !lives
+		}
+	}
 	h.waits = true
 	err = exec(s.writer, sqlInsertWait, func(b *binder) {
 		b.int(h.seq)
@@ -146,6 +156,7 @@ func (s *Store) openWait(h *head, env string, w store.OpenWait) (bool, error) {
 		b.blob(event)
 		b.bool(w.Event == nil)
 		b.int(int64(after))
+		b.bool(ended)
 	})
 	if err != nil || s.writer.Changes() == 0 {
 		return false, err

@@ -358,11 +358,21 @@ func (s *Store) update(op store.UpdateRun, res *store.Result) error {
 		return err
 	}
 	delete(s.heads, op.Run.ID)
-	return s.finish(op)
+	return s.finish(h, op)
 }
 
-// finish frees the keys that lived as long as a run (K3).
-func (s *Store) finish(op store.UpdateRun) error {
+// finish has those hear of a run's end who have to, and frees the keys that lived as long as it (K3).
+func (s *Store) finish(h *head, op store.UpdateRun) error {
+	if op.Run.Parent != "" {
+		if err := exec(s.writer, sqlMarkParents, func(b *binder) { b.text(op.Run.ID) }); err != nil {
+			return err
+		}
+	}
+	if op.Run.Invokes {
+		if err := exec(s.writer, sqlMarkInvokes, func(b *binder) { b.int(h.seq) }); err != nil {
+			return err
+		}
+	}
 	return exec(s.writer, sqlDeleteKeysOfScope,
 		func(b *binder) { b.text(op.Run.Env); b.text(string(store.KeySend)); b.text(op.Run.ID) })
 }

@@ -56,6 +56,7 @@ func Run(t *testing.T, open Open) {
 		{"an event finds the waits that it may end (E2, E3, W7)", eventsFindTheirWaits},
 		{"an event's waits come in pages (E2)", eventsWaitsComeInPages},
 		{"a child and its parent find each other", childrenFindTheirParents},
+		{"a parent and a child hear of each other's end", endsAreHeardOf},
 		{"a callback is answered once, in its time", callbacksAreAnsweredOnce},
 		{"schedules and later events come when they are due (D2)", schedulesAndLaterEventsAreDue},
 		{"a cursor never goes back", cursorsNeverGoBack},

@@ -167,6 +167,35 @@ func childrenFindTheirParents(t *testing.T, s store.Store) {
 	equal(t, names(waits(t, s, kin)), "")
 }
 
+// endsAreHeardOf: of a child that ends while its parent waits, in a commit of its own or in that of its wait, and of one whose parent has.
+func endsAreHeardOf(t *testing.T, s store.Store) {
+	ended := func(run workflow.Run) store.UpdateRun {
+		return store.UpdateRun{Run: apply(t, run, workflow.Cancel{Force: true}).Run}
+	}
+	invoking := func(n int) (workflow.Run, workflow.Run, store.UpdateRun) {
+		parent, child := begun(t, s, n), NewRun(n+1)
+		child.Parent = parent.ID
+		u := opening(t, parent, workflow.Wait{StepID: workflow.StepID{Name: "child", Number: 1}, Kind: workflow.KindInvoke, Child: child.ID})
+		u.Open[0].Start = &store.InsertRun{Run: child}
+		return u.Run, child, u
+	}
+	kin := func() string { return names(waits(t, s, store.WaitQuery{Set: store.WaitsOfKin})) }
+	_, child, u := invoking(1)
+	must(t, s, u)
+	equal(t, kin(), "")
+	must(t, s, ended(child))
+	equal(t, kin(), "run_0001/child ")
+	_, child, u = invoking(3)
+	if results, err := s.Commit(context.Background(), []store.Change{{u}, {ended(child)}}); err != nil || results[0].Err != nil || results[1].Err != nil {
+		t.Fatalf("%+v, %v", results, err)
+	}
+	equal(t, kin(), "run_0001/child run_0003/child ")
+	parent, _, u := invoking(5)
+	must(t, s, u)
+	must(t, s, ended(parent))
+	equal(t, kin(), "run_0001/child run_0003/child run_0005/child ")
+}
+
 func callbacksAreAnsweredOnce(t *testing.T, s store.Store) {
 	run := begun(t, s, 1)
 	id := workflow.StepID{Name: "approval", Number: 1}

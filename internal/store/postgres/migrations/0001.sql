@@ -196,12 +196,13 @@ CREATE TABLE waits (
   event     BYTEA,              -- what a wait for an event asks of it
   after     BIGINT NOT NULL,    -- the last event that it does not look back to
   looked    BOOLEAN NOT NULL,
-  orphan    BOOLEAN NOT NULL    -- an invoke that nobody waits for any more: another may have its name
+  orphan    BOOLEAN NOT NULL,   -- an invoke that nobody waits for any more: another may have its name
+  kin_ended BOOLEAN NOT NULL    -- of an invoke: its child, or its own run, has ended
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_analyze_scale_factor = 0.05);
 CREATE UNIQUE INDEX waits_once ON waits (run, name, number) WHERE NOT orphan;
 CREATE INDEX waits_of_run ON waits (run, name, number);
 CREATE INDEX waits_unlooked ON waits (id) WHERE NOT looked;
-CREATE INDEX waits_invokes ON waits (id) WHERE kind = 'invoke';
+CREATE INDEX waits_kin ON waits (id) WHERE kind = 'invoke' AND (kin_ended OR orphan); -- whom somebody has to tell of an end
 CREATE INDEX waits_children ON waits (child) WHERE kind = 'invoke'; -- who has to hear of a run's end
 CREATE INDEX waits_callbacks ON waits (id) WHERE kind = 'callback';
 CREATE SEQUENCE wait_ids;
