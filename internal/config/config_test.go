@@ -191,6 +191,22 @@ func TestDoctorLooksAtTheStoreOfAServer(t *testing.T) {
 	if err := e.Finish([]string{"NELKAP_STORE=mysql://nelkap:canary@db"}); err == nil || strings.Contains(err.Error(), "canary") {
 		t.Errorf("%v", err)
 	}
+	e = config.Examined{Data: database}
+	if err := e.Finish(nil); err == nil || !strings.Contains(err.Error(), "--store") || strings.Contains(err.Error(), "canary") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A directory whose name begins like an address is still one with ./ before it.
+func TestADirectoryIsNoDatabase(t *testing.T) {
+	for text, isDirectory := range map[string]bool{
+		"data": true, "./postgres:/x": true, "/var/lib/postgres": true, "postgres": true, `C:\data`: true, "": true,
+		"postgres:": false, "postgresql:/x": false, "Postgres://x": false,
+	} {
+		if err := config.CheckDirectory("data", text); (err == nil) != isDirectory {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
 }
 
 // Each refusal says what to do, and none shows a key.
@@ -222,6 +238,13 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 		"nowhere to keep the data":  {config.Serve, "", keys, "--store ./data"},
 		"memory and a database":     {config.Serve, "--memory --store postgres://user:canary@db/nelkap", keys, "one of them"},
 		"another database":          {config.Serve, "--store mysql://user:canary@db/nelkap", keys, "./data"},
+		"a database as directory":   {config.Serve, "--data postgres://user:canary@db/nelkap", keys, "--store"},
+		"its longer scheme":         {config.Serve, "--data postgresql://user:canary@db/nelkap", keys, "--store"},
+		"dev with a database":       {config.Dev, "--data postgres:/user:canary@db/nelkap", nil, "nelkap serve"},
+		"a database with one slash": {config.Serve, "--store postgres:/user:canary@db/nelkap", keys, "postgres://USER"},
+		"a database with none":      {config.Serve, "--store postgres:canary@db/nelkap?x=a://b", keys, "postgres://USER"},
+		"a database in capitals":    {config.Serve, "--store POSTGRES://user:canary@db/nelkap", keys, "postgres://USER"},
+		"a password as a scheme":    {config.Serve, "--store user:canary@db://nelkap", keys, "./data"},
 		"memory and a store":        {config.Serve, "--store d --memory", keys, "one of them"},
 		"a hook without a secret":   {config.Dev, "--hook pay=stripe", nil, "set NELKAP_HOOK_PAY_SECRET"},
 		"a hook with a short one":   {config.Dev, "--hook pay=stripe", []string{"NELKAP_HOOK_PAY_SECRET=canary"}, "8 or more"},

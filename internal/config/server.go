@@ -123,6 +123,9 @@ func (s *Server) finishData(env func(string) string) error {
 	if s.Data == "" {
 		return errors.New("say where to keep the data: --store ./data, or --store postgres://… for many servers")
 	}
+	if err := CheckDirectory("data", s.Data); err != nil {
+		return err
+	}
 	s.Data = filepath.Clean(s.Data)
 	return nil
 }
