@@ -195,9 +195,12 @@ func (s *Server) finishKeys(env func(string) string) error {
 	if !s.Dev && apiKey == "" {
 		return errors.New("nelkap serve answers only to API keys, and needs NELKAP_API_KEY: make one with `openssl rand -hex 32`, and give it to the commands and apps that ask this server. (For your own machine, use nelkap dev.)")
 	}
-	var err error
-	if s.SigningKeys, err = signature.ParseKeys(signing, env(VariableSigningKeyOlder)); err != nil {
-		return fmt.Errorf("NELKAP_SIGNING_KEY: %w", err)
+	for _, variable := range []string{VariableSigningKey, VariableSigningKeyOlder} { // apart: an error names the one to mend
+		keys, err := signature.ParseKeys(env(variable))
+		if err != nil {
+			return fmt.Errorf("%s: %w", variable, err)
+		}
+		s.SigningKeys = append(s.SigningKeys, keys...)
 	}
 	if s.Dev {
 		return nil
@@ -205,6 +208,7 @@ func (s *Server) finishKeys(env func(string) string) error {
 	if err := CheckAPIKey(apiKey); err != nil {
 		return err
 	}
+	var err error
 	if s.Keys, err = auth.New(apiKey); err != nil {
 		return fmt.Errorf("NELKAP_API_KEY: %w", err)
 	}
