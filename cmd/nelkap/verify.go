@@ -15,7 +15,7 @@ func (a *app) verifyCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "verify", Short: "Play live runs against new code, and say which would diverge", Args: args(0, 0, "no arguments"),
 		Long: "Has the app at an address play the history of each of its runs that has not ended: saved steps answer, nothing runs and nothing is\n" +
-			"written. Exits with 5 if a run would diverge. Start the new code beside the old, under another port or address, and verify it before it\ntakes over.",
+			"written. Exits with 5 if a run would diverge. Start the new code beside the old, at another port, and verify it before it takes over.\nnelkap serve asks private addresses only where an app of its --app is, at any port.",
 		Example: "  nelkap verify --app http://127.0.0.1:3001/api/nelkap",
 	}
 	command.RunE = a.asks(func(command *cobra.Command, c *client.Client, _ []string) error {
