@@ -9,6 +9,10 @@ import (
 	"github.com/nelkap/nelkap/internal/client"
 )
 
+// verifyPage is how many runs are verified in one request. The server plays four at once and gives each 15 s, with a cold start: with the
+// look at the app that goes before, the page is there within 55 s, and the client waits for 60.
+const verifyPage = 12
+
 func (a *app) verifyCommand() *cobra.Command {
 	var address string
 	var newSteps []string
@@ -35,9 +39,9 @@ func (a *app) verifyCommand() *cobra.Command {
 
 // verifyAll reads all pages.
 func verifyAll(command *cobra.Command, c *client.Client, address string, newSteps []string) (apitype.Verification, error) {
-	all, err := c.Verify(command.Context(), address, newSteps, client.Page{Limit: 100})
+	all, err := c.Verify(command.Context(), address, newSteps, client.Page{Limit: verifyPage})
 	for page := all; err == nil && page.NextCursor != nil; {
-		page, err = c.Verify(command.Context(), address, newSteps, client.Page{Limit: 100, Cursor: *page.NextCursor})
+		page, err = c.Verify(command.Context(), address, newSteps, client.Page{Limit: verifyPage, Cursor: *page.NextCursor})
 		all.Data = append(all.Data, page.Data...)
 	}
 	all.NextCursor = nil
