@@ -37,6 +37,7 @@ func (a *app) runCommand() *cobra.Command {
 		if request.At, err = later.instant(); err != nil {
 			return err
 		}
+		request.DelayMs = later.delayMs()
 		started, err := c.StartRun(command.Context(), request)
 		if err != nil {
 			return err
@@ -64,16 +65,16 @@ func (l *later) bind(flags *pflag.FlagSet, what string) {
 	flags.DurationVar(&l.delay, "delay", 0, what+" so long from now, such as 90m")
 }
 
-// instant is nil where it is to happen at once.
+// delayMs is zero where no delay is given. A server adds it to its own clock, so that this machine's may be wrong; never early.
+func (l *later) delayMs() int64 { return int64((l.delay + time.Millisecond - 1) / time.Millisecond) }
+
+// instant is nil where it is to happen at once, or after the delay.
 func (l *later) instant() (*time.Time, error) {
 	switch {
 	case l.at != "" && l.delay != 0:
 		return nil, &codeError{exitUsage, errors.New("--at and --delay say the same thing: give one of them")}
 	case l.delay < 0:
 		return nil, &codeError{exitUsage, errors.New("--delay can't be negative")}
-	case l.delay > 0:
-		at := time.Now().Add(l.delay).UTC()
-		return &at, nil
 	case l.at == "":
 		return nil, nil
 	}
@@ -175,6 +176,10 @@ func (a *app) emitCommand() *cobra.Command {
 		}
 		if event.At, err = later.instant(); err != nil {
 			return err
+		}
+		if later.delay > 0 { // the API takes no delay of an event
+			at := time.Now().Add(later.delay).UTC()
+			event.At = &at
 		}
 		emitted, err := c.Emit(command.Context(), event)
 		if err != nil {
