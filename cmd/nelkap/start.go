@@ -29,6 +29,12 @@ func (a *app) runCommand() *cobra.Command {
 	}
 	command.RunE = a.asks(func(command *cobra.Command, c *client.Client, args []string) error {
 		var err error
+		switch {
+		case keyFor != 0 && request.Key == "":
+			return usageError(command, "--key-for says how long a key is kept: give the key with --key")
+		case keyFor < 0:
+			return usageError(command, "--key-for can't be negative")
+		}
 		request.Workflow = args[0]
 		request.KeyForMs = keyFor.Milliseconds()
 		if request.Payload, err = a.payload(command, payload); err != nil {

@@ -3,9 +3,11 @@ package config
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/url"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -86,14 +88,23 @@ func (s *Server) Finish(environ []string) error {
 }
 
 func (s *Server) finishAddr(func(string) string) error {
-	host, _, err := net.SplitHostPort(s.Addr)
+	host, port, err := net.SplitHostPort(s.Addr)
 	if err != nil {
 		return fmt.Errorf("--addr %q is not host:port: write it like %s", s.Addr, AddrStd)
+	}
+	if !isPort(port) {
+		return fmt.Errorf("--addr %q has no port of 0 to 65535: write it like %s; 0 takes one that is free", s.Addr, AddrStd)
 	}
 	if s.Dev && !loopback(host) {
 		return fmt.Errorf("nelkap dev has no keys, so it listens only on this machine: --addr %s would open it to others. Use --addr 127.0.0.1:PORT, or nelkap serve, which has keys", s.Addr)
 	}
 	return nil
+}
+
+// isPort tells whether a port can be listened at. A name, such as http, is the machine's to know.
+func isPort(port string) bool {
+	number, err := strconv.ParseInt(port, 10, 32)
+	return (err == nil && number >= 0 && number <= math.MaxUint16) || (errors.Is(err, strconv.ErrSyntax) && port != "")
 }
 
 func (s *Server) finishData(env func(string) string) error {
