@@ -50,12 +50,14 @@ func TestNoRequestFailsWhileNodesAreReplaced(t *testing.T) {
 	serve := func(node int) (*exec.Cmd, *bytes.Buffer) {
 		return launch(t, keys, nelkap, "serve", "--memory", "--addr", "127.0.0.1:"+ports[node], "--drain", drain.String())
 	}
+	padding := ""
 	answers := func(port string) bool {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:"+port+"/v1/apps", http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
 		request.Header.Set("Authorization", "Bearer "+strings.TrimPrefix(keys[1], "NELKAP_API_KEY="))
+		request.Header.Set("X-Padding", padding)
 		response, err := http.DefaultClient.Do(request)
 		if err != nil {
 			return false
@@ -78,6 +80,10 @@ func TestNoRequestFailsWhileNodesAreReplaced(t *testing.T) {
 	}
 	_, said := launch(t, os.Environ(), haproxy(t), "-db", "-f", file)
 	until(t, said, func() bool { return answers(ports[0]) })
+	if padding = strings.Repeat("x", 63<<10); !answers(ports[0]) { // beside the others 64 KiB, which a node takes
+		t.Error("headers that a node takes are refused")
+	}
+	padding = ""
 
 	next := time.NewTicker(5 * time.Millisecond)
 	defer next.Stop()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nelkap/nelkap/internal/config"
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/store/sqlite"
 )
@@ -21,6 +22,9 @@ func (a *app) backupCommand() *cobra.Command {
 	command.RunE = func(command *cobra.Command, args []string) error {
 		if data == "" {
 			return usageError(command, "say which directory to back up, with --data")
+		}
+		if err := config.CheckDirectory("data", data); err != nil {
+			return usageError(command, err.Error())
 		}
 		if err := sqlite.Backup(command.Context(), data, args[0]); err != nil {
 			return err
@@ -43,6 +47,9 @@ func (a *app) restoreCommand() *cobra.Command {
 		Example: "  nelkap restore ./backup.db --data ./restored\n  nelkap restore --go-on --data ./restored",
 	}
 	command.RunE = func(command *cobra.Command, args []string) error {
+		if err := config.CheckDirectory("data", data); err != nil {
+			return usageError(command, err.Error())
+		}
 		switch {
 		case data == "":
 			return usageError(command, "say which directory, with --data")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -144,9 +145,32 @@ func (a *app) nextPage(cursor *string) {
 	}
 }
 
+// The API's bounds of a page, and how much one has that nobody asks for.
+const (
+	limitMax = 100
+	limitStd = 20
+)
+
+// limit is the value of --limit.
+type limit int
+
+// Set refuses what the API does, and also 0, which would mean its own number there.
+func (l *limit) Set(text string) error {
+	number, err := strconv.Atoi(text)
+	if err != nil || number < 1 || number > limitMax {
+		return fmt.Errorf("it is 1 to %d", limitMax)
+	}
+	*l = limit(number)
+	return nil
+}
+
+func (l *limit) String() string { return strconv.Itoa(int(*l)) }
+func (*limit) Type() string     { return "int" }
+
 // pageFlags adds the flags of lists.
 func pageFlags(command *cobra.Command, page *client.Page) {
-	command.Flags().IntVar(&page.Limit, "limit", 20, "how many at most, 1 to 100")
+	page.Limit = limitStd
+	command.Flags().Var((*limit)(&page.Limit), "limit", fmt.Sprintf("how many at most, 1 to %d", limitMax))
 	command.Flags().StringVar(&page.Cursor, "cursor", "", "where the next page begins, as the page before said")
 }
 

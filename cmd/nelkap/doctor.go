@@ -104,7 +104,7 @@ func examine(ctx context.Context, store config.Examined) []doctor.Check {
 		}
 		return doctor.Database(facts).Checks()
 	case store.Data != "":
-		facts, err := sqlite.Examine(store.Data)
+		facts, err := sqlite.Examine(ctx, store.Data)
 		if err != nil {
 			return doctor.NoDirectory(err)
 		}

@@ -6,10 +6,13 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/store/postgres/pgtest"
+	"github.com/nelkap/nelkap/internal/store/sqlite"
 )
 
 // ask runs the binary, and gives its exit code and all that it said.
@@ -62,6 +65,44 @@ func TestDoctorLooksAtADatabase(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Log(said)
+	}
+}
+
+// A store that was restored looks well in all else, and nothing goes on there (N5). Doctor says so beside its server, and of its directory.
+func TestDoctorSaysWhatKeepsAStoreFromGoingOn(t *testing.T) {
+	dir := t.TempDir()
+	data, backup, restored := filepath.Join(dir, "data"), filepath.Join(dir, "backup.db"), filepath.Join(dir, "restored")
+	examined := func(p *process, data string) string {
+		code, said := ask(t, []string{"NELKAP_URL=" + p.url, "NELKAP_API_KEY=" + apiKey}, "doctor", "--data", data)
+		if code != exitOK {
+			t.Errorf("exit code %d: %s", code, said)
+		}
+		return said
+	}
+	p := launch(t, production, "serve", "--store", data, "--addr", "127.0.0.1:0")
+	if said := examined(p, data); strings.Contains(said, "phase") || !strings.Contains(said, "OK    schema              version 1\n") {
+		t.Errorf("a server that has just begun:\n%s", said)
+	}
+	says(t, exitOK, "backed up", "backup", backup, "--data", data)
+	p.signal(os.Interrupt)
+	p.exit()
+	says(t, exitOK, "held", "restore", backup, "--data", restored)
+	p = launch(t, production, "serve", "--store", restored, "--addr", "127.0.0.1:0")
+	said := examined(p, restored)
+	for _, want := range []string{"WARN  phase               the server's store was restored", "WARN  phase               " + restored + " was restored", "nelkap restore --go-on --data " + restored} {
+		if !strings.Contains(said, want) {
+			t.Errorf("%q is missing:\n%s", want, said)
+		}
+	}
+	source, err := sqlite.OpenSource(t.Context(), data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(source.SetStanding(t.Context(), store.Standing{Phase: store.PhaseMoved, Move: "move_1", Place: "postgres db:5432/nelkap"}), source.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if said := examined(p, data); !strings.Contains(said, "its runs are in postgres db:5432/nelkap now. To do: start the server with --store") {
+		t.Errorf("a directory that has moved:\n%s", said)
 	}
 }
 

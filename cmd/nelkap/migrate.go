@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nelkap/nelkap/internal/config"
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/store/move"
 	"github.com/nelkap/nelkap/internal/store/postgres"
@@ -33,6 +34,9 @@ func (a *app) migrateCommand() *cobra.Command {
 			"  nelkap migrate --from ./data --abort",
 	}
 	command.RunE = func(command *cobra.Command, _ []string) error {
+		if err := config.CheckDirectory("from", from); err != nil {
+			return usageError(command, err.Error())
+		}
 		switch {
 		case from == "":
 			return usageError(command, "say which directory to move, with --from")

@@ -93,6 +93,28 @@ func TestAServerMovesToPostgres(t *testing.T) {
 	}
 }
 
+// What else is in the database is not touched, and people are told what to do.
+func TestADatabaseOfSomethingElseIsRefused(t *testing.T) {
+	server, err := pgtest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Stop()
+	server.Exec(t, "postgres", "CREATE TABLE runs (distance int)", "INSERT INTO runs VALUES (42)")
+	data, url := filepath.Join(t.TempDir(), "data"), server.URL("postgres")
+	s, err := sqlite.Open(t.Context(), data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const advice = "make Nelkap a database of its own"
+	says(t, exitFailed, advice, "serve", "--store", url, "--addr", "127.0.0.1:0")
+	says(t, exitFailed, advice, "migrate", "--from", data, "--to", url)
+	server.Exec(t, "postgres", "DO $$ BEGIN ASSERT (SELECT distance FROM runs) = 42; END $$")
+}
+
 // Rule N5: the command is killed at each line that it says, and later and later; started again, it ends the move.
 func TestAMoveThatIsKilledAnytimeGoesOn(t *testing.T) {
 	data, url := filepath.Join(t.TempDir(), "data"), database(t)

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -14,8 +15,13 @@ import (
 	"github.com/nelkap/nelkap/internal/client"
 )
 
-// rateMax bounds --rate: a command replays one run after the other.
-const rateMax = 1000
+const (
+	// rateMax bounds --rate: a command replays one run after the other.
+	rateMax = 1000
+	// replayPage is how many runs are listed at once. A run has a payload and an output of up to 4 MiB each, and what the client reads of an
+	// answer has 256 MiB at most.
+	replayPage = 20
+)
 
 // replay is what the command line says of one replay, or of many.
 type replay struct {
@@ -25,6 +31,7 @@ type replay struct {
 	plan    bool
 	wait    bool
 	many    many
+	refused int // how many of the runs can't be replayed
 }
 
 // many selects the runs that are replayed at once.
@@ -45,7 +52,8 @@ func (a *app) runsReplayCommand() *cobra.Command {
 With --plan it only says which would.
 
 Without RUN it replays all runs that --status and the other filters select, newest first, --rate in a second, and prints each
-run with its replay. A command that was broken off is given again with the --before that it printed: for a day no run is
+run with its replay. A run that can't be replayed so, such as one without the step of --from, is named and passed over, and the
+exit code is 1 in the end. A command that was broken off is given again with the --before that it printed: for a day no run is
 replayed twice by it.`,
 		Example: `  nelkap runs replay run_01k5c2j5zt7m9q4w8x6v3b1n0d --from "send email"
   nelkap runs replay --status failed --workflow "send invoice" --after 2027-01-01T09:00:00Z --plan`,
@@ -152,7 +160,7 @@ func (r *replay) all(command *cobra.Command) error {
 	defer pace.Stop()
 	replayed := 0
 	err = r.each(command.Context(), before, after, func(run *apitype.Run, before time.Time) error {
-		if replayed == 0 {
+		if replayed+r.refused == 0 {
 			r.options.Once = before.UTC().Format(time.RFC3339Nano)
 			fmt.Fprintf(r.errOut, "Replaying runs that were created before %s. Should this be broken off, go on with --before %[1]s.\n", r.options.Once)
 		} else {
@@ -164,7 +172,7 @@ func (r *replay) all(command *cobra.Command) error {
 		}
 		started, err := r.client.Replay(command.Context(), run.ID, r.options)
 		if err != nil {
-			return fmt.Errorf("run %s: %w", run.ID, err)
+			return r.passOver(run, err)
 		}
 		replayed++
 		if r.json {
@@ -174,18 +182,38 @@ func (r *replay) all(command *cobra.Command) error {
 		return err
 	})
 	fmt.Fprintf(r.errOut, "Replayed %d runs.\n", replayed)
-	return err
+	return cmp.Or(err, r.refusals())
+}
+
+// passOver says of a run that it can't be replayed, so that the others are: given again, the command would end at the same run. An error that
+// is not about this one run ends the command.
+func (r *replay) passOver(run *apitype.Run, err error) error {
+	var problem *apitype.Problem
+	if !errors.As(err, &problem) || !slices.Contains([]string{"not_found", "step_unknown", "workflow_unknown", "workflow_ambiguous"}, problem.Code) {
+		return fmt.Errorf("run %s: %w", run.ID, err)
+	}
+	r.refused++
+	fmt.Fprintf(r.errOut, "run %s: %s\n", line(run.ID), line(hint(err).Error()))
+	return nil
+}
+
+// refusals is the error of a command that has passed runs over.
+func (r *replay) refusals() error {
+	if r.refused == 0 {
+		return nil
+	}
+	return fmt.Errorf("runs that can't be replayed like this: %d; each is named above, with why", r.refused)
 }
 
 // planAll says how many runs would keep each step, and in how many it would act again.
 func (r *replay) planAll(ctx context.Context, before, after time.Time) error {
 	runs, counts := 0, map[[3]string]int{}
 	err := r.each(ctx, before, after, func(run *apitype.Run, _ time.Time) error {
-		runs++
 		plan, err := r.client.PlanReplay(ctx, run.ID, r.options.From)
 		if err != nil {
-			return fmt.Errorf("run %s: %w", run.ID, err)
+			return r.passOver(run, err)
 		}
+		runs++
 		steps := map[[3]string]bool{}
 		for _, s := range planned(&plan) {
 			steps[[3]string{s.Name, s.Kind, s.would}] = true
@@ -206,10 +234,11 @@ func (r *replay) planAll(ctx context.Context, before, after time.Time) error {
 		return cmp.Or(-cmp.Compare(a.Would, b.Would), -cmp.Compare(a.Runs, b.Runs), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
 	})
 	if r.json {
-		return r.printJSON(struct {
+		err := r.printJSON(struct {
 			Runs  int           `json:"runs"`
 			Steps []countedStep `json:"steps"`
 		}{runs, list}, true)
+		return cmp.Or(err, r.refusals())
 	}
 	var rows [][]string
 	for _, s := range list {
@@ -217,7 +246,7 @@ func (r *replay) planAll(ctx context.Context, before, after time.Time) error {
 	}
 	err = r.table([]string{"STEP", "KIND", "WOULD", "RUNS"}, rows)
 	fmt.Fprintf(r.errOut, "%d runs would be replayed.\n", runs)
-	return err
+	return cmp.Or(err, r.refusals())
 }
 
 // countedStep is a step of many plans.
@@ -232,7 +261,7 @@ type countedStep struct {
 // were there at first, by the server's clock, so that no replay is replayed.
 func (r *replay) each(ctx context.Context, before, after time.Time, do func(run *apitype.Run, before time.Time) error) error {
 	query := r.many.query
-	query.Limit = 100
+	query.Limit = replayPage
 	for {
 		list, err := r.client.Runs(ctx, query)
 		if err != nil {

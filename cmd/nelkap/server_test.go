@@ -322,7 +322,7 @@ func TestAServerDrainsBeforeItStops(t *testing.T) {
 }
 
 func TestALogOfProductionIsJSONWithoutKeys(t *testing.T) {
-	p := launch(t, append(production, "NELKAP_SIGNING_KEI=canary"), "serve", "--store", t.TempDir(), "--addr", "127.0.0.1:0", "--app", serveShop(t), "--app", "http://user:canary@127.0.0.1:1/")
+	p := launch(t, append(production, "NELKAP_SIGNING_KEI=canary"), "serve", "--store", t.TempDir(), "--addr", "127.0.0.1:0", "--app", serveShop(t), "--app", "http://user:canary@127.0.0.1:1/?token=canary")
 	p.wait("app ready")
 	if started, err := p.client.StartRun(t.Context(), client.StartRun{Workflow: "fail"}); err != nil {
 		t.Error(err)

@@ -29,6 +29,12 @@ func (a *app) runCommand() *cobra.Command {
 	}
 	command.RunE = a.asks(func(command *cobra.Command, c *client.Client, args []string) error {
 		var err error
+		switch {
+		case keyFor != 0 && request.Key == "":
+			return usageError(command, "--key-for says how long a key is kept: give the key with --key")
+		case keyFor < 0:
+			return usageError(command, "--key-for can't be negative")
+		}
 		request.Workflow = args[0]
 		request.KeyForMs = keyFor.Milliseconds()
 		if request.Payload, err = a.payload(command, payload); err != nil {
@@ -37,6 +43,7 @@ func (a *app) runCommand() *cobra.Command {
 		if request.At, err = later.instant(); err != nil {
 			return err
 		}
+		request.DelayMs = later.delayMs()
 		started, err := c.StartRun(command.Context(), request)
 		if err != nil {
 			return err
@@ -64,16 +71,16 @@ func (l *later) bind(flags *pflag.FlagSet, what string) {
 	flags.DurationVar(&l.delay, "delay", 0, what+" so long from now, such as 90m")
 }
 
-// instant is nil where it is to happen at once.
+// delayMs is zero where no delay is given. A server adds it to its own clock, so that this machine's may be wrong; never early.
+func (l *later) delayMs() int64 { return int64((l.delay + time.Millisecond - 1) / time.Millisecond) }
+
+// instant is nil where it is to happen at once, or after the delay.
 func (l *later) instant() (*time.Time, error) {
 	switch {
 	case l.at != "" && l.delay != 0:
 		return nil, &codeError{exitUsage, errors.New("--at and --delay say the same thing: give one of them")}
 	case l.delay < 0:
 		return nil, &codeError{exitUsage, errors.New("--delay can't be negative")}
-	case l.delay > 0:
-		at := time.Now().Add(l.delay).UTC()
-		return &at, nil
 	case l.at == "":
 		return nil, nil
 	}
@@ -175,6 +182,10 @@ func (a *app) emitCommand() *cobra.Command {
 		}
 		if event.At, err = later.instant(); err != nil {
 			return err
+		}
+		if later.delay > 0 { // the API takes no delay of an event
+			at := time.Now().Add(later.delay).UTC()
+			event.At = &at
 		}
 		emitted, err := c.Emit(command.Context(), event)
 		if err != nil {

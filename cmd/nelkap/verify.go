@@ -9,13 +9,17 @@ import (
 	"github.com/nelkap/nelkap/internal/client"
 )
 
+// verifyPage is how many runs are verified in one request. The server plays four at once and gives each 15 s, with a cold start: with the
+// look at the app that goes before, the page is there within 55 s, and the client waits for 60.
+const verifyPage = 12
+
 func (a *app) verifyCommand() *cobra.Command {
 	var address string
 	var newSteps []string
 	command := &cobra.Command{
 		Use: "verify", Short: "Play live runs against new code, and say which would diverge", Args: args(0, 0, "no arguments"),
 		Long: "Has the app at an address play the history of each of its runs that has not ended: saved steps answer, nothing runs and nothing is\n" +
-			"written. Exits with 5 if a run would diverge. Start the new code beside the old, under another port or address, and verify it before it\ntakes over.",
+			"written. Exits with 5 if a run would diverge. Start the new code beside the old, at another port, and verify it before it takes over.\nnelkap serve asks private addresses only where an app of its --app is, at any port.",
 		Example: "  nelkap verify --app http://127.0.0.1:3001/api/nelkap",
 	}
 	command.RunE = a.asks(func(command *cobra.Command, c *client.Client, _ []string) error {
@@ -35,9 +39,9 @@ func (a *app) verifyCommand() *cobra.Command {
 
 // verifyAll reads all pages.
 func verifyAll(command *cobra.Command, c *client.Client, address string, newSteps []string) (apitype.Verification, error) {
-	all, err := c.Verify(command.Context(), address, newSteps, client.Page{Limit: 100})
+	all, err := c.Verify(command.Context(), address, newSteps, client.Page{Limit: verifyPage})
 	for page := all; err == nil && page.NextCursor != nil; {
-		page, err = c.Verify(command.Context(), address, newSteps, client.Page{Limit: 100, Cursor: *page.NextCursor})
+		page, err = c.Verify(command.Context(), address, newSteps, client.Page{Limit: verifyPage, Cursor: *page.NextCursor})
 		all.Data = append(all.Data, page.Data...)
 	}
 	all.NextCursor = nil

@@ -35,7 +35,7 @@ func (check addressCheck) control(network, address string, raw syscall.RawConn) 
 		if check.private {
 			return fmt.Errorf("%w: %s is reserved, and is neither public, private nor loopback", ErrAddress, ip)
 		}
-		return fmt.Errorf("%w: %s is not a public address, and only the server's operator may name such an app (--app URL)", ErrAddress, ip)
+		return fmt.Errorf("%w: %s is not a public address, and only the server's operator may name such an app, with --app of nelkap serve", ErrAddress, ip)
 	}
 	return nil
 }

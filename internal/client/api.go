@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -330,4 +331,15 @@ func (c *Client) Ready(ctx context.Context) (Readiness, error) {
 		out.At = at
 	}
 	return out, err
+}
+
+// Held tells whether the server's store was restored and its runs are held (N5). Such a server refuses all but reads and cancels before it looks
+// at what is asked; so it is asked to verify no app, of which nothing comes anywhere.
+func (c *Client) Held(ctx context.Context) (bool, error) {
+	err := c.once(ctx, request{method: http.MethodPost, path: "/v1/verify"}, []byte(`{"url":""}`), nil)
+	var p *apitype.Problem
+	if errors.As(err, &p) {
+		return p.Code == "held", nil
+	}
+	return false, err
 }

@@ -7,6 +7,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -164,19 +165,35 @@ func (e *Examined) Finish(environ []string) error {
 	if e.store != "" {
 		e.Data, e.Database = directory, database
 	}
-	return err
+	return errors.Join(err, CheckDirectory("data", e.Data))
 }
 
-// storeOf tells what a store's text names: a directory or a database.
+// CheckDirectory refuses what a flag for a directory was given if it is the address of a database: a directory of that name would be made,
+// and its name, which can hold a password, be logged. The error does not show it.
+func CheckDirectory(flag, text string) error {
+	if !isAddress(text) {
+		return nil
+	}
+	return fmt.Errorf("--%s takes a directory, such as ./data, and was given the address of a database: nelkap serve and nelkap doctor take one with NELKAP_STORE or --store", flag)
+}
+
+// isAddress tells whether a text is meant as the address of a database, also where it is misspelt.
+func isAddress(text string) bool {
+	scheme, _, ok := strings.Cut(strings.ToLower(strings.TrimSpace(text)), ":")
+	return ok && (scheme == "postgres" || scheme == "postgresql")
+}
+
+// storeOf tells what a store's text names: a directory or a database. Its errors show nothing of the text, which can hold a password.
 func storeOf(text string) (directory, database string, err error) {
-	scheme, _, ok := strings.Cut(text, "://")
 	switch {
-	case !ok:
-		return text, "", nil
-	case scheme != "postgres" && scheme != "postgresql":
-		return "", "", fmt.Errorf("--store takes a directory, such as ./data, or a postgres:// address, not a %s:// one", scheme)
-	default:
+	case strings.HasPrefix(text, "postgres://"), strings.HasPrefix(text, "postgresql://"):
 		return "", text, nil
+	case isAddress(text):
+		return "", "", errors.New("--store was given the address of a database that does not begin with postgres://: write it like postgres://USER@HOST/DATABASE")
+	case strings.Contains(text, "://"):
+		return "", "", errors.New("--store takes a directory, such as ./data, or a postgres:// address, and no other address")
+	default:
+		return text, "", nil
 	}
 }
 

@@ -191,6 +191,22 @@ func TestDoctorLooksAtTheStoreOfAServer(t *testing.T) {
 	if err := e.Finish([]string{"NELKAP_STORE=mysql://nelkap:canary@db"}); err == nil || strings.Contains(err.Error(), "canary") {
 		t.Errorf("%v", err)
 	}
+	e = config.Examined{Data: database}
+	if err := e.Finish(nil); err == nil || !strings.Contains(err.Error(), "--store") || strings.Contains(err.Error(), "canary") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A directory whose name begins like an address is still one with ./ before it.
+func TestADirectoryIsNoDatabase(t *testing.T) {
+	for text, isDirectory := range map[string]bool{
+		"data": true, "./postgres:/x": true, "/var/lib/postgres": true, "postgres": true, `C:\data`: true, "": true,
+		"postgres:": false, "postgresql:/x": false, "Postgres://x": false,
+	} {
+		if err := config.CheckDirectory("data", text); (err == nil) != isDirectory {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
 }
 
 // Each refusal says what to do, and none shows a key.
@@ -208,6 +224,10 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 		"dev in the network":        {config.Dev, "--addr 192.168.1.2:6355", nil, "127.0.0.1:PORT"},
 		"dev by another name":       {config.Dev, "--addr localhost.example.com:6355", nil, "127.0.0.1:PORT"},
 		"no port":                   {config.Dev, "--addr 127.0.0.1", nil, "127.0.0.1:6355"},
+		"a port that is none":       {config.Dev, "--addr 127.0.0.1:99999", nil, "0 to 65535"},
+		"a negative port":           {config.Dev, "--addr 127.0.0.1:-1", nil, "0 to 65535"},
+		"a huge port":               {config.Dev, "--addr 127.0.0.1:99999999999999999999", nil, "0 to 65535"},
+		"an empty port":             {config.Dev, "--addr 127.0.0.1:", nil, "0 to 65535"},
 		"a short lease":             {config.Dev, "--lease 4999ms", nil, "5s"},
 		"a negative drain":          {config.Serve, "--store d --drain -1s", keys, "0 to 5m"},
 		"an endless drain":          {config.Serve, "--store d --drain 6m", keys, "0 to 5m"},
@@ -217,11 +237,19 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 		"no API key":                {config.Serve, "--store d", keys[:1], "openssl rand -hex 32"},
 		"a short API key":           {config.Serve, "--store d", []string{keys[0], "NELKAP_API_KEY=canary"}, "openssl rand -hex 32"},
 		"an API key with a space":   {config.Serve, "--store d", []string{keys[0], "NELKAP_API_KEY=canary " + apiKey}, "remove it"},
-		"a short signing key":       {config.Serve, "--store d", []string{"NELKAP_SIGNING_KEY=canary", keys[1]}, "at least 32"},
+		"a short signing key":       {config.Serve, "--store d", []string{"NELKAP_SIGNING_KEY=canary", keys[1]}, "NELKAP_SIGNING_KEY: the signing key has 6 bytes: use at least 32"},
+		"a short key before":        {config.Serve, "--store d", append(slices.Clone(keys), "NELKAP_SIGNING_KEY_PREVIOUS=canary"), "NELKAP_SIGNING_KEY_PREVIOUS: the signing key has 6"},
 		"a broken signing key":      {config.Serve, "--store d", []string{"NELKAP_SIGNING_KEY=whsec_canary!", keys[1]}, "base64"},
 		"nowhere to keep the data":  {config.Serve, "", keys, "--store ./data"},
 		"memory and a database":     {config.Serve, "--memory --store postgres://user:canary@db/nelkap", keys, "one of them"},
 		"another database":          {config.Serve, "--store mysql://user:canary@db/nelkap", keys, "./data"},
+		"a database as directory":   {config.Serve, "--data postgres://user:canary@db/nelkap", keys, "--store"},
+		"its longer scheme":         {config.Serve, "--data postgresql://user:canary@db/nelkap", keys, "--store"},
+		"dev with a database":       {config.Dev, "--data postgres:/user:canary@db/nelkap", nil, "nelkap serve"},
+		"a database with one slash": {config.Serve, "--store postgres:/user:canary@db/nelkap", keys, "postgres://USER"},
+		"a database with none":      {config.Serve, "--store postgres:canary@db/nelkap?x=a://b", keys, "postgres://USER"},
+		"a database in capitals":    {config.Serve, "--store POSTGRES://user:canary@db/nelkap", keys, "postgres://USER"},
+		"a password as a scheme":    {config.Serve, "--store user:canary@db://nelkap", keys, "./data"},
 		"memory and a store":        {config.Serve, "--store d --memory", keys, "one of them"},
 		"a hook without a secret":   {config.Dev, "--hook pay=stripe", nil, "set NELKAP_HOOK_PAY_SECRET"},
 		"a hook with a short one":   {config.Dev, "--hook pay=stripe", []string{"NELKAP_HOOK_PAY_SECRET=canary"}, "8 or more"},

@@ -3,9 +3,11 @@ package config
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/url"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -86,14 +88,23 @@ func (s *Server) Finish(environ []string) error {
 }
 
 func (s *Server) finishAddr(func(string) string) error {
-	host, _, err := net.SplitHostPort(s.Addr)
+	host, port, err := net.SplitHostPort(s.Addr)
 	if err != nil {
 		return fmt.Errorf("--addr %q is not host:port: write it like %s", s.Addr, AddrStd)
+	}
+	if !isPort(port) {
+		return fmt.Errorf("--addr %q has no port of 0 to 65535: write it like %s; 0 takes one that is free", s.Addr, AddrStd)
 	}
 	if s.Dev && !loopback(host) {
 		return fmt.Errorf("nelkap dev has no keys, so it listens only on this machine: --addr %s would open it to others. Use --addr 127.0.0.1:PORT, or nelkap serve, which has keys", s.Addr)
 	}
 	return nil
+}
+
+// isPort tells whether a port can be listened at. A name, such as http, is the machine's to know.
+func isPort(port string) bool {
+	number, err := strconv.ParseInt(port, 10, 32)
+	return (err == nil && number >= 0 && number <= math.MaxUint16) || (errors.Is(err, strconv.ErrSyntax) && port != "")
 }
 
 func (s *Server) finishData(env func(string) string) error {
@@ -122,6 +133,9 @@ func (s *Server) finishData(env func(string) string) error {
 	}
 	if s.Data == "" {
 		return errors.New("say where to keep the data: --store ./data, or --store postgres://… for many servers")
+	}
+	if err := CheckDirectory("data", s.Data); err != nil {
+		return err
 	}
 	s.Data = filepath.Clean(s.Data)
 	return nil
@@ -192,9 +206,12 @@ func (s *Server) finishKeys(env func(string) string) error {
 	if !s.Dev && apiKey == "" {
 		return errors.New("nelkap serve answers only to API keys, and needs NELKAP_API_KEY: make one with `openssl rand -hex 32`, and give it to the commands and apps that ask this server. (For your own machine, use nelkap dev.)")
 	}
-	var err error
-	if s.SigningKeys, err = signature.ParseKeys(signing, env(VariableSigningKeyOlder)); err != nil {
-		return fmt.Errorf("NELKAP_SIGNING_KEY: %w", err)
+	for _, variable := range []string{VariableSigningKey, VariableSigningKeyOlder} { // apart: an error names the one to mend
+		keys, err := signature.ParseKeys(env(variable))
+		if err != nil {
+			return fmt.Errorf("%s: %w", variable, err)
+		}
+		s.SigningKeys = append(s.SigningKeys, keys...)
 	}
 	if s.Dev {
 		return nil
@@ -202,6 +219,7 @@ func (s *Server) finishKeys(env func(string) string) error {
 	if err := CheckAPIKey(apiKey); err != nil {
 		return err
 	}
+	var err error
 	if s.Keys, err = auth.New(apiKey); err != nil {
 		return fmt.Errorf("NELKAP_API_KEY: %w", err)
 	}

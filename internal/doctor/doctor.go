@@ -62,6 +62,7 @@ func Failed(checks []Check) int {
 type Asker interface {
 	Ready(ctx context.Context) (client.Readiness, error)
 	Apps(ctx context.Context) (apitype.List[apitype.App], error)
+	Held(ctx context.Context) (bool, error)
 }
 
 // Server checks a server by what it answers. version is this program's.
@@ -115,7 +116,7 @@ func apps(ctx context.Context, asker Asker) []Check {
 	case err != nil:
 		return []Check{ok("apps", "%v", err).fail("see the server's log")}
 	}
-	checks := []Check{ok("key", "the server accepts the API key")}
+	checks := append([]Check{ok("key", "the server accepts the API key")}, hold(ctx, asker)...)
 	if len(list.Data) == 0 {
 		return append(checks, ok("apps", "there are none").warn("make one known: nelkap apps sync URL, or nelkap serve --app URL"))
 	}
@@ -123,6 +124,19 @@ func apps(ctx context.Context, asker Asker) []Check {
 		checks = append(checks, appCheck(app))
 	}
 	return checks
+}
+
+// hold says that a server's runs are held (N5): its apps may be ready, and still nothing goes on. Nothing where they are not.
+func hold(ctx context.Context, asker Asker) []Check {
+	held, err := asker.Held(ctx)
+	switch {
+	case err != nil:
+		return []Check{ok("phase", "%v", err).fail("see the server's log")}
+	case held:
+		return []Check{ok("phase", "the server's store was restored from a backup, and its runs are held").warn(goOn("DIR"))}
+	default:
+		return nil
+	}
 }
 
 func appCheck(app apitype.App) Check {

@@ -10,6 +10,7 @@ import (
 	"github.com/nelkap/nelkap/internal/apitype"
 	"github.com/nelkap/nelkap/internal/client"
 	"github.com/nelkap/nelkap/internal/doctor"
+	"github.com/nelkap/nelkap/internal/store"
 )
 
 // good is a database that has nothing wrong.
@@ -110,6 +111,9 @@ func TestADirectoryIsJudged(t *testing.T) {
 	for want, d := range map[string]doctor.Directory{
 		"warn replication: back":      {IsStore: true, Schema: 2, SchemaKnown: 2},
 		"fail store: restore":         {},
+		"warn phase: a server on it":  {IsStore: true, Schema: 2, SchemaKnown: 2, File: "d/nelkap.db", Phase: store.PhaseHeld},
+		"warn phase: start the":       {IsStore: true, Schema: 2, SchemaKnown: 2, File: "d/nelkap.db", Phase: store.PhaseMoved, Place: "postgres db"},
+		"fail phase: go on with":      {IsStore: true, Schema: 2, SchemaKnown: 2, File: "d/nelkap.db", Phase: store.PhaseMoving, Place: "postgres db"},
 		"fail schema: use the nelkap": {IsStore: true, Schema: 3, SchemaKnown: 2},
 		"warn permissions: chmod 700": {IsStore: true, Schema: 1, SchemaKnown: 2, OthersRead: true},
 	} {
@@ -125,9 +129,12 @@ type server struct {
 	err   error
 	apps  []apitype.App
 	refus error
+	held  bool
+	mute  error
 }
 
 func (s server) Ready(context.Context) (client.Readiness, error) { return s.ready, s.err }
+func (s server) Held(context.Context) (bool, error)              { return s.held, s.mute }
 func (s server) Apps(context.Context) (apitype.List[apitype.App], error) {
 	return apitype.List[apitype.App]{Data: s.apps}, s.refus
 }
@@ -151,6 +158,8 @@ func TestAServerIsJudged(t *testing.T) {
 		"a clock ahead":       {server{ready: now(302 * time.Second), apps: usable}, "fail clock: let both"},
 		"a wrong key":         {server{ready: now(0), refus: &apitype.Problem{Status: 401}}, "fail key: set NELKAP_API_KEY"},
 		"a failure":           {server{ready: now(0), refus: errors.New("broken")}, "fail apps: see"},
+		"held":                {server{ready: now(0), apps: usable, held: true}, "warn phase: a server on it answers reads and cancels alone"},
+		"away meanwhile":      {server{ready: now(0), apps: usable, mute: errors.New("broken")}, "fail phase: see"},
 		"no app":              {server{ready: now(0)}, "warn apps: make one known"},
 		"an app that is away": {server{ready: now(0), apps: []apitype.App{{Name: &name, Reason: &reason}}}, "fail app: its runs wait"},
 		"an app of later":     {server{ready: now(0), apps: []apitype.App{{Name: &name, Problems: []string{"x"}}}}, "warn app: see nelkap apps"},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/call"
@@ -185,13 +186,25 @@ func (e *Engine) PutApp(ctx context.Context, env string, r AppRequest, private b
 	return AppInfo{}, fmt.Errorf("%w: it changed its name meanwhile; ask again", ErrAppUnusable)
 }
 
-// ShownURL is an app's address without the name and the password that may be in it: they are for the app alone.
+// ShownURL is an app's address without what is for the app alone: the name and the password that may be in it, and the values of its query,
+// of which the names stay. It is for people to read: two apps may be shown the same.
 func ShownURL(address string) string {
 	u, err := url.Parse(address)
-	if err != nil || u.User == nil {
+	if err != nil || (u.User == nil && u.RawQuery == "") {
 		return address
 	}
 	u.User = nil
+	pairs := strings.Split(u.RawQuery, "&")
+	for i, pair := range pairs {
+		name, _, ok := strings.Cut(pair, "=")
+		switch {
+		case ok:
+			pairs[i] = name + "=…"
+		case pair != "": // a value without a name
+			pairs[i] = "…"
+		}
+	}
+	u.RawQuery = strings.Join(pairs, "&")
 	return u.String()
 }
 

@@ -379,3 +379,18 @@ func TestAStandstillEndsNoLease(t *testing.T) {
 		want(t, "pick-up after", time.Since(began).Round(time.Second), 8*time.Second)
 	})
 }
+
+// Who reads a log, or a list of apps, learns no secret of an app's address.
+func TestAnAddressIsShownWithoutItsSecrets(t *testing.T) {
+	for address, want := range map[string]string{
+		"http://shop:3000/api/nelkap":            "http://shop:3000/api/nelkap",
+		"http://user:canary@shop/x":              "http://shop/x",
+		"http://shop/x?token=canary&v=1&canary&": "http://shop/x?token=…&v=…&…&",
+		"http://user@shop/x?token=can=ary":       "http://shop/x?token=…",
+		"http://shop/x?":                         "http://shop/x?",
+	} {
+		if got := engine.ShownURL(address); got != want {
+			t.Errorf("%s: got %s, want %s", address, got, want)
+		}
+	}
+}

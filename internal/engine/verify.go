@@ -1,9 +1,13 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/nelkap/nelkap/internal/call"
@@ -44,11 +48,14 @@ type VerifiedRun struct {
 }
 
 // Verify plays live runs against the code at an address, without acting (D3): no epoch grows, and nothing is written. The address must be
-// public unless an operator has named it. ErrAppUnusable says why the app there can't be used.
+// public unless an operator has named it, or one that differs from it by the port alone. ErrAppUnusable says why the app there can't be used.
 func (e *Engine) Verify(ctx context.Context, r VerifyRequest, private bool) (VerifyPage, error) {
-	target := call.Target{URL: r.URL, Private: private || e.apps.isPrivate(r.URL)}
+	target := call.Target{URL: r.URL, Private: private || e.apps.isPrivate(r.URL) || e.apps.isBeside(r.URL)}
 	manifest, outcome := e.caller.Describe(ctx, target)
 	if manifest == nil {
+		if !target.Private && errors.Is(outcome.Err, call.ErrAddress) {
+			return VerifyPage{}, fmt.Errorf("%w: %s. New code there is verified at the host and the path of an app that nelkap serve was started with (its --app), at any port", ErrAppUnusable, reasonOf(outcome))
+		}
 		return VerifyPage{}, fmt.Errorf("%w: %s", ErrAppUnusable, reasonOf(outcome))
 	}
 	page := VerifyPage{App: manifest.App}
@@ -81,6 +88,24 @@ func (e *Engine) Verify(ctx context.Context, r VerifyRequest, private bool) (Ver
 		page.Next = runs[len(runs)-1].ID
 	}
 	return page, nil
+}
+
+// isBeside tells whether an address is, but for its port, one that an operator has named: new code is started beside the old. Host and path
+// are the operator's then, so that who has an API key can't have the server ask anything else that is in its network.
+func (r *registry) isBeside(address string) bool {
+	asked, err := url.Parse(address)
+	if err != nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.sources {
+		named, err := url.Parse(s.url)
+		if s.private && err == nil && strings.EqualFold(named.Hostname(), asked.Hostname()) && cmp.Or(named.EscapedPath(), "/") == cmp.Or(asked.EscapedPath(), "/") {
+			return true
+		}
+	}
+	return false
 }
 
 // verify plays one run.

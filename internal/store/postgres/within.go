@@ -55,6 +55,7 @@ var advice = map[string]string{
 	"28P01": "the database refuses the password: correct it in the URL, or in PGPASSWORD",
 	"28000": "the database does not let this user in: correct the URL, or the database's pg_hba.conf",
 	"3D000": "there is no database of that name: make it with createdb, or correct the URL",
+	"42P07": "the database has tables of something else, whose names Nelkap uses too: make Nelkap a database of its own with createdb, and give its URL",
 	"42501": "the user may not make tables there: GRANT ALL ON DATABASE and ON SCHEMA public to it, or make it the database's owner",
 }
 

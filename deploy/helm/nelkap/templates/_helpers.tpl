@@ -23,6 +23,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if .Values.image.digest -}}{{ $repository }}@{{ .Values.image.digest }}{{- else -}}{{ $repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{- end -}}
 {{- end -}}
 
+{{- /* Seconds. Where one node holds the store no other can take its requests, and each second of a drain is one more without a server. */ -}}
+{{- define "nelkap.drain" -}}
+{{- if .Values.postgres.enabled -}}{{ int .Values.drainSeconds }}{{- else -}}0{{- end -}}
+{{- end -}}
+
 {{- /* What can't work is refused before anything is installed. */ -}}
 {{- define "nelkap.check" -}}
 {{- if and (gt (int .Values.replicaCount) 1) (not .Values.postgres.enabled) -}}
@@ -46,7 +51,7 @@ spec:
   # A service of the name nelkap would become variables NELKAP_….
   enableServiceLinks: false
   # The drain, 5 s of a graceful stop, and some to spare.
-  terminationGracePeriodSeconds: {{ add (int .Values.drainSeconds) 15 }}
+  terminationGracePeriodSeconds: {{ add (include "nelkap.drain" . | int) 15 }}
   {{- with .Values.priorityClassName }}
   priorityClassName: {{ . }}
   {{- end }}
@@ -67,7 +72,7 @@ spec:
       args:
         - serve
         - --addr=:6355
-        - --drain={{ int .Values.drainSeconds }}s
+        - --drain={{ include "nelkap.drain" . }}s
         {{- if not .Values.postgres.enabled }}
         - --store=/data
         {{- end }}

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// A delay counts by the server's clock: this machine's may be wrong.
+func TestADelayIsTheServersToCount(t *testing.T) {
+	sent := make(chan string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		sent <- string(body)
+		w.Header().Set("Content-Type", "application/json")
+		w.Write([]byte(`{"id":"run_1","created":true}`))
+	}))
+	defer server.Close()
+	for delay, want := range map[string]string{"90m": `"delayMs":5400000`, "1us": `"delayMs":1,`, "0s": `"id":"run_`} {
+		if code, said := ask(t, nil, "run", "echo", "--url", server.URL, "--delay", delay); code != exitOK {
+			t.Errorf("exit code %d: %s", code, said)
+		}
+		if body := <-sent; !strings.Contains(body, want) || strings.Contains(body, `"at"`) || (delay == "0s" && strings.Contains(body, "delayMs")) {
+			t.Errorf("--delay %s sends %s", delay, body)
+		}
+	}
+}
