@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"unicode/utf8"
 
 	"github.com/nelkap/nelkap/internal/engine"
 	"github.com/nelkap/nelkap/internal/store"
@@ -38,6 +39,7 @@ func (a *api) endCallback(w http.ResponseWriter, r *http.Request) {
 }
 
 func callbackPayload(r *http.Request, body []byte) (json.RawMessage, error) {
+	payload := json.RawMessage(body)
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch {
 	case kind == "application/x-www-form-urlencoded":
@@ -45,15 +47,17 @@ func callbackPayload(r *http.Request, body []byte) (json.RawMessage, error) {
 		if err != nil {
 			return nil, problem(http.StatusBadRequest, "bad_request", "the body is not the form that its Content-Type says")
 		}
-		return json.Marshal(first(fields))
+		payload, _ = json.Marshal(first(fields)) // texts: it can't fail
 	case len(body) == 0 && len(r.URL.Query()) > 0:
-		return json.Marshal(first(r.URL.Query()))
+		payload, _ = json.Marshal(first(r.URL.Query())) // likewise
 	case len(body) == 0:
 		return nil, nil
+	case !utf8.Valid(body):
+		return nil, problem(http.StatusBadRequest, "bad_request", "the body is not valid UTF-8: send JSON in UTF-8")
 	case !json.Valid(body):
 		return nil, problem(http.StatusBadRequest, "bad_request", "the body is not JSON: send JSON, a form, or no body")
 	}
-	return body, checkPayload(body, eventBytesMax)
+	return payload, checkPayload(payload, eventBytesMax)
 }
 
 // confirm asks before it posts: mail scanners and previews follow links, and would answer for their readers.
