@@ -78,6 +78,9 @@ func readBody(w http.ResponseWriter, r *http.Request, bytesMax int64) ([]byte, e
 	defer control.SetReadDeadline(time.Time{})           //nolint:errcheck // likewise
 	var body bytes.Buffer
 	body.Grow(int(min(max(r.ContentLength, 0), bytesMax, firstReadMax)) + bytes.MinRead) // so that it is read in one piece
+	if wrapped, ok := w.(*answering); ok {
+		w = wrapped.ResponseWriter // net/http's own closes the connection where a body is too large
+	}
 	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, bytesMax))
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {

@@ -3,7 +3,9 @@ package httpapi_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +13,8 @@ import (
 	"github.com/nelkap/nelkap/internal/apitype"
 	"github.com/nelkap/nelkap/internal/apptest"
 	"github.com/nelkap/nelkap/internal/client"
+	"github.com/nelkap/nelkap/internal/engine"
+	"github.com/nelkap/nelkap/internal/httpapi"
 	"github.com/nelkap/nelkap/internal/id"
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/store/memory"
@@ -186,6 +190,56 @@ func TestARequestWhoseOutcomeNobodyKnowsIsSafeToSendAgain(t *testing.T) {
 		a.problem(t, http.StatusServiceUnavailable, "outcome_unknown")
 		if a.header.Get("Retry-After") == "" || strings.Contains(a.body, "disk") {
 			t.Errorf("%s: Retry-After %q, %s", path, a.header.Get("Retry-After"), a.body)
+		}
+	}
+}
+
+// A value in the store that is no JSON is a fault of the server's. A run that has one is shown, and so is the page that it is on.
+func TestARunWithAValueThatIsNoJSONIsShown(t *testing.T) {
+	kept := memory.New()
+	s := startOn(t, kept, false)
+	s.app("shop", apptest.On("echo", echo))
+	good := s.ended(s.start(client.StartRun{Workflow: "echo", Payload: []byte(`{"a":1}`)}).ID)
+	record, err := kept.Record(t.Context(), engine.DefaultEnv, good.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := record.Run
+	bad.ID, bad.Version = id.New(id.Run), 1
+	if _, err := kept.Commit(t.Context(), []store.Change{{store.InsertRun{Run: bad, Payload: []byte(`{"a":`)}}}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := s.Runs(t.Context(), client.RunQuery{})
+	if err != nil || len(list.Data) != 2 {
+		t.Fatalf("%d runs, %v", len(list.Data), err)
+	}
+	if list.Data[0].ID != bad.ID || string(list.Data[0].Payload) != "null" || string(list.Data[1].Payload) != `{"a":1}` {
+		t.Errorf("%+v", list.Data)
+	}
+	if !strings.Contains(s.log.String(), "a stored value of a run is no JSON") {
+		t.Error("the log says nothing of it")
+	}
+}
+
+// broken is a store whose events can't be written as an answer.
+type broken struct{ store.Store }
+
+func (broken) Events(context.Context, store.EventQuery) ([]store.Event, error) {
+	return []store.Event{{Name: "paid", Payload: []byte(`{"a":`)}}, nil
+}
+
+// An answer that breaks once it has begun is broken off: it must not look whole.
+func TestAnAnswerThatBreaksIsBrokenOff(t *testing.T) {
+	kept := memory.New()
+	s := startOn(t, kept, false)
+	api := httptest.NewServer(httpapi.New(httpapi.Options{Engine: s.engine, Reader: broken{kept}, Dev: true}))
+	defer api.Close()
+	response, err := api.Client().Get(api.URL + "/v1/events")
+	if err == nil {
+		defer response.Body.Close()
+		text, readErr := io.ReadAll(response.Body)
+		if readErr == nil {
+			t.Errorf("it looks whole: %d %s", response.StatusCode, text)
 		}
 	}
 }

@@ -358,7 +358,7 @@ func checkPayload(payload []byte, bytesMax int) error {
 
 func (a *api) runOf(r store.RunRecord) apitype.Run {
 	out := apitype.Run{
-		ID: r.ID, Workflow: r.Workflow, App: r.App, Status: string(r.Status), Payload: r.Payload, Output: r.Output,
+		ID: r.ID, Workflow: r.Workflow, App: r.App, Status: string(r.Status), Payload: a.shown(r, r.Payload), Output: a.shown(r, r.Output),
 		Error: errorOf(r.Error), Event: optional(r.Event), EventID: optional(r.EventID), Key: optional(r.Key), ReplayOf: optional(r.ReplayOf),
 		Attempt: r.Attempts + 1, Restart: r.Restart, Closing: r.Closing() && !r.Status.Final(), Warning: optional(r.Warning), CreatedAt: apitype.At(r.CreatedAt), StartedAt: apitype.At(r.StartedAt), EndedAt: apitype.At(r.EndedAt),
 	}
@@ -372,6 +372,16 @@ func (a *api) runOf(r store.RunRecord) apitype.Run {
 		out.WaitingFor = &apitype.WaitingFor{Reason: w.Reason, NextAt: apitype.At(w.NextAt)}
 	}
 	return out
+}
+
+// shown is a run's value as an answer can hold it. One that is no JSON is a fault of ours: null stands in its place, so that the run, and the
+// page that it is on, can be seen at all.
+func (a *api) shown(r store.RunRecord, value json.RawMessage) json.RawMessage {
+	if len(value) == 0 || json.Valid(value) {
+		return value
+	}
+	a.Logger.Error("a stored value of a run is no JSON; it is shown as null", "run", r.ID, "bytes", len(value))
+	return json.RawMessage("null")
 }
 
 // errorOf reads a saved error. One that can't be read is shown as it stands.
