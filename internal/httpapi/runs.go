@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -66,12 +65,6 @@ type replayBody struct {
 	Payload  json.RawMessage `json:"payload,omitempty" doc:"in the place of the original's"`
 	KeepKeys *bool           `json:"keepKeys,omitempty" doc:"whether steps have the original's idempotency keys; without it they do in a replay from a step, and not in a whole one"`
 	Events   string          `json:"events,omitempty" enum:"original,new" doc:"whether waits for events look back to the original's creation, which is the default, or to their own run's"`
-}
-
-// PageInput says which page of a list is asked for.
-type PageInput struct {
-	Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"20"`
-	Cursor string `query:"cursor" doc:"the nextCursor of the page before"`
 }
 
 // RequestKey is the header that makes a request safe to send again. It is exported, as PageInput is, because huma reads no embedded
@@ -295,54 +288,29 @@ func (a *api) listLogs(ctx context.Context, in *logsInput) (*logsOutput, error) 
 	return out, nil
 }
 
-// number is the position of a list that is numbered; 0 without a cursor.
-func (p PageInput) number() (int64, error) {
-	position, err := p.position()
-	if err != nil || position == "" {
-		return 0, err
-	}
-	n, err := strconv.ParseInt(position, 10, 64)
-	if err != nil {
-		return 0, badCursor()
-	}
-	return n, nil
-}
-
 func (a *api) listRuns(ctx context.Context, in *runsInput) (*runsOutput, error) {
 	before, err := in.position()
 	if err != nil {
 		return nil, a.errorOf(ctx, err)
 	}
-	records, err := a.Reader.Runs(ctx, store.RunQuery{Env: engine.DefaultEnv, App: in.App, Workflow: in.Workflow, Status: workflow.Status(in.Status), Key: in.Key, Before: before, Limit: in.Limit + 1})
+	q := store.RunQuery{Env: engine.DefaultEnv, App: in.App, Workflow: in.Workflow, Status: workflow.Status(in.Status), Key: in.Key, Before: before}
+	records, more, err := gather(in.Limit, func(last *store.RunRecord, limit int) ([]store.RunRecord, error) {
+		if q.Limit = limit; last != nil {
+			q.Before = last.ID
+		}
+		return a.Reader.Runs(ctx, q)
+	}, func(r *store.RunRecord) int { return len(r.Payload) + len(r.Output) + len(r.Error) })
 	if err != nil {
 		return nil, a.errorOf(ctx, err)
 	}
 	out := &runsOutput{apitype.List[apitype.Run]{Data: []apitype.Run{}}}
-	for _, r := range records[:min(in.Limit, len(records))] {
+	for _, r := range records {
 		out.Body.Data = append(out.Body.Data, a.runOf(r))
 	}
-	if len(records) > in.Limit {
-		out.Body.NextCursor = cursor(records[in.Limit-1].ID)
+	if more {
+		out.Body.NextCursor = cursor(records[len(records)-1].ID)
 	}
 	return out, nil
-}
-
-// cursor makes a position opaque: what it is made of may change.
-func cursor(position string) *string {
-	text := base64.RawURLEncoding.EncodeToString([]byte(position))
-	return &text
-}
-
-func (p PageInput) position() (string, error) {
-	b, err := base64.RawURLEncoding.DecodeString(p.Cursor)
-	if err != nil || len(b) > keyBytesMax {
-		return "", badCursor()
-	}
-	return string(b), nil
-}
-
-func badCursor() error {
-	return problem(http.StatusUnprocessableEntity, "bad_cursor", "cursor must be the nextCursor of a page before, unchanged")
 }
 
 // checkPayload bounds a payload in bytes and in depth.

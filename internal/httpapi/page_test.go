@@ -1,0 +1,116 @@
+package httpapi_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nelkap/nelkap/internal/apitype"
+	"github.com/nelkap/nelkap/internal/apptest"
+	"github.com/nelkap/nelkap/internal/client"
+	"github.com/nelkap/nelkap/internal/engine"
+	"github.com/nelkap/nelkap/internal/httpapi"
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/store/memory"
+)
+
+// counting is a store that notes the most rows that were asked for at once.
+type counting struct {
+	store.Store
+	most atomic.Int64
+}
+
+func (c *counting) note(limit int) { c.most.Store(max(c.most.Load(), int64(limit))) }
+
+func (c *counting) Runs(ctx context.Context, q store.RunQuery) ([]store.RunRecord, error) {
+	c.note(q.Limit)
+	return c.Store.Runs(ctx, q)
+}
+
+func (c *counting) Events(ctx context.Context, q store.EventQuery) ([]store.Event, error) {
+	c.note(q.Limit)
+	return c.Store.Events(ctx, q)
+}
+
+func (c *counting) Schedules(ctx context.Context, q store.ScheduleQuery) ([]store.Schedule, error) {
+	c.note(q.Limit)
+	return c.Store.Schedules(ctx, q)
+}
+
+// pages goes through a list to its end, and gives how many rows each page had and every row's id.
+func pages(t *testing.T, url string) (sizes []int, ids []string) {
+	t.Helper()
+	for next := ""; ; {
+		a := (&server{t: t, url: url}).do(raw{method: http.MethodGet, path: next})
+		page := decode[apitype.List[struct {
+			ID string `json:"id"`
+		}]](t, a, http.StatusOK)
+		sizes = append(sizes, len(page.Data))
+		for _, row := range page.Data {
+			ids = append(ids, row.ID)
+		}
+		if page.NextCursor == nil {
+			return sizes, ids
+		}
+		next = "&cursor=" + *page.NextCursor
+	}
+}
+
+// A page is bounded in bytes too, in the store's hands as well as in the answer; the pages together are the list.
+func TestAPageOfLargeValuesHasFewerRows(t *testing.T) {
+	kept := memory.New()
+	s := startOn(t, kept, false)
+	for i := range 12 {
+		payload := []byte(text(map[int]int{5: 15 * mebi, 6: 2 * mebi}[i] + 2))
+		run := store.InsertRun{Payload: payload}
+		run.Run.ID, run.Run.Env, run.Run.Workflow, run.Run.Status = fmt.Sprintf("run_01kbz0000000000000000000%02d", i), engine.DefaultEnv, "w", "completed"
+		run.Run.Version = 1
+		results, err := kept.Commit(t.Context(), []store.Change{{
+			run,
+			store.InsertEvent{Event: store.Event{Env: engine.DefaultEnv, ID: fmt.Sprint("e", i), Name: "paid", Payload: payload}},
+			store.PutSchedule{Schedule: store.Schedule{Env: engine.DefaultEnv, ID: fmt.Sprintf("s%02d", i), Workflow: "w", Payload: payload, Version: 1, Paused: true}},
+		}})
+		if err != nil || results[0].Err != nil {
+			t.Fatal(err, results)
+		}
+	}
+	reader := &counting{Store: kept}
+	api := httptest.NewServer(httpapi.New(httpapi.Options{Engine: s.engine, Reader: reader, Dev: true}))
+	defer api.Close()
+	for _, list := range []string{"runs", "events", "schedules"} {
+		sizes, ids := pages(t, api.URL+"/v1/"+list+"?limit=100")
+		if fmt.Sprint(sizes) != "[6 6]" {
+			t.Errorf("%s: the pages have %v rows", list, sizes)
+		}
+		seen := map[string]bool{}
+		for _, id := range ids {
+			seen[id] = true
+		}
+		if len(seen) != 12 || len(ids) != 12 {
+			t.Errorf("%s: %d rows, %d different", list, len(ids), len(seen))
+		}
+	}
+	if most := reader.most.Load(); most > 10 {
+		t.Errorf("%d rows, of any size, were read at once", most)
+	}
+}
+
+// However few rows are read at once, a page has as many as were asked for, and says truly whether others follow.
+func TestAPageHasAsManyRowsAsWereAskedFor(t *testing.T) {
+	s := start(t)
+	s.app("shop", apptest.On("echo", echo))
+	for range 30 {
+		s.start(client.StartRun{Workflow: "echo"})
+	}
+	for _, c := range []struct {
+		limit int
+		sizes string
+	}{{9, "[9 9 9 3]"}, {10, "[10 10 10]"}, {29, "[29 1]"}, {30, "[30]"}, {100, "[30]"}} {
+		if sizes, _ := pages(t, fmt.Sprintf("%s/v1/runs?limit=%d", s.url, c.limit)); fmt.Sprint(sizes) != c.sizes {
+			t.Errorf("at most %d: the pages have %v rows, want %s", c.limit, sizes, c.sizes)
+		}
+	}
+}
