@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/nelkap/nelkap/internal/httpapi"
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/store/memory"
+	"github.com/nelkap/nelkap/internal/wire"
 )
 
 // counting is a store that notes the most rows that were asked for at once.
@@ -111,6 +113,51 @@ func TestAPageHasAsManyRowsAsWereAskedFor(t *testing.T) {
 	}{{9, "[9 9 9 3]"}, {10, "[10 10 10]"}, {29, "[29 1]"}, {30, "[30]"}, {100, "[30]"}} {
 		if sizes, _ := pages(t, fmt.Sprintf("%s/v1/runs?limit=%d", s.url, c.limit)); fmt.Sprint(sizes) != c.sizes {
 			t.Errorf("at most %d: the pages have %v rows, want %s", c.limit, sizes, c.sizes)
+		}
+	}
+}
+
+// The steps of a chapter that is closed are all to be had, also where their results are what ends a page.
+func TestAPageOfAClosedChapterThatIsCutSaysSo(t *testing.T) {
+	const steps = 5 // of 4 MiB
+	s := start(t)
+	s.app("shop", apptest.On("loop", func(ctx context.Context, c *apptest.Call) wire.End {
+		if c.Run.Restart > 0 {
+			return wire.End{Type: wire.Completed}
+		}
+		for i := range steps {
+			save := wire.Save{Fence: c.Fence(), Seen: int64(i), Items: []wire.Item{apptest.Step(fmt.Sprint("step", i), []byte(text(4*mebi)))}}
+			if out := s.engine.Save(ctx, wire.Saves{Process: "p", Saves: []wire.Save{save}}).Saves[0]; out.Status != wire.Accepted {
+				t.Errorf("%s %s", out.Status, out.Detail)
+			}
+		}
+		return wire.End{Type: wire.Restarted, Seen: steps}
+	}))
+	run := s.ended(s.start(client.StartRun{Workflow: "loop"}).ID)
+	if run.Restart != 1 {
+		t.Fatalf("%+v", run)
+	}
+	var names []string
+	next, count := "", 0
+	for ; count == 0 || next != ""; count++ {
+		page := decode[apitype.List[struct {
+			Name string `json:"name"`
+		}]](t, s.do(raw{method: http.MethodGet, path: "/v1/runs/" + run.ID + "/steps?restart=0&limit=100" + next}), http.StatusOK)
+		for _, step := range page.Data {
+			names = append(names, step.Name)
+		}
+		next = ""
+		if page.NextCursor != nil {
+			next = "&cursor=" + *page.NextCursor
+		}
+	}
+	if fmt.Sprint(names) != "[step0 step1 step2 step3 step4]" || count != 2 {
+		t.Errorf("%d pages have the steps %v", count, names)
+	}
+	for limit := 1; limit <= 2; limit++ {
+		page := s.do(raw{method: http.MethodGet, path: fmt.Sprintf("/v1/runs/%s/steps?restart=0&limit=%d&cursor=Mw", run.ID, limit)}) // after entry 3
+		if more := strings.Contains(page.body, `"nextCursor":"`); more != (limit == 1) {
+			t.Errorf("of two steps left %d are shown, and others follow: %v", limit, more)
 		}
 	}
 }

@@ -396,13 +396,19 @@ func (a *api) chapterSteps(ctx context.Context, in *stepsInput, after int64) (ap
 		return a.steps(ctx, in.ID, after, in.Limit)
 	}
 	list := apitype.List[apitype.Step]{Data: []apitype.Step{}}
-	entries, err := a.Reader.Entries(ctx, store.EntryQuery{RunID: in.ID, Chapter: &in.Restart, After: after, EntriesMax: in.Limit + 1, BytesMax: wire.CallBytesMax})
-	shown := entries[:min(in.Limit, len(entries))]
-	for _, e := range shown {
+	q := store.EntryQuery{RunID: in.ID, Chapter: &in.Restart, After: after, EntriesMax: in.Limit, BytesMax: wire.CallBytesMax}
+	entries, err := a.Reader.Entries(ctx, q)
+	if err != nil || len(entries) == 0 {
+		return list, err
+	}
+	for _, e := range entries {
 		list.Data = append(list.Data, savedStep(e, nil))
 	}
-	if len(entries) > len(shown) {
-		list.NextCursor = cursor(strconv.FormatInt(shown[len(shown)-1].Entry, 10))
+	// The page may have been cut by its bytes as well as by its entries: whether others follow is known only by looking.
+	q.After, q.EntriesMax = entries[len(entries)-1].Entry, 1
+	following, err := a.Reader.Entries(ctx, q)
+	if len(following) > 0 {
+		list.NextCursor = cursor(strconv.FormatInt(q.After, 10))
 	}
 	return list, err
 }
