@@ -16,11 +16,12 @@ import (
 // endCallback gives a callback the body as its payload: JSON, or a form's fields; the query's, where there is no body. It is
 // acknowledged once it is durable, and taken once.
 func (a *api) endCallback(w http.ResponseWriter, r *http.Request) {
-	body, err := readBody(w, r, eventBytesMax)
+	body, done, err := a.readBody(w, r, eventBytesMax)
 	if err != nil {
 		a.fail(w, r, err)
 		return
 	}
+	defer done()
 	payload, err := callbackPayload(r, body)
 	if err == nil {
 		err = a.Engine.EndCallback(r.Context(), r.PathValue("token"), payload)

@@ -48,11 +48,12 @@ func (a *api) hook(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, problem(http.StatusNotFound, "not_found", fmt.Sprintf("a webhook's name is a text of at most %d bytes: check the address that its sender has", wire.NameBytesMax-len(webhookEvent("")))))
 		return
 	}
-	body, err := readBody(w, r, eventBytesMax/2)
+	body, done, err := a.readBody(w, r, eventBytesMax/2)
 	if err != nil {
 		a.fail(w, r, err)
 		return
 	}
+	defer done()
 	if h, ok := a.Hooks[name]; ok {
 		a.configuredHook(w, r, h, body)
 		return

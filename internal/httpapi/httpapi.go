@@ -60,8 +60,9 @@ const (
 
 type api struct {
 	Options
-	mux  *http.ServeMux
-	look look
+	mux    *http.ServeMux
+	look   look
+	bodies budget
 }
 
 // New makes the handler of everything that the server answers.
