@@ -54,6 +54,7 @@ func TestBadRequestsAreRefusedWithWhatToDo(t *testing.T) {
 		"a payload too deep":          {"/v1/runs", `{"workflow":"echo","payload":` + nested(201) + `}`, 422, "payload_too_deep"},
 		"a payload deep past parsing": {"/v1/runs", `{"workflow":"echo","payload":` + nested(20_000) + `}`, 400, "bad_request"},
 		"replay: an unknown field":    {"/v1/runs/" + run + "/replay", `{"form":"x"}`, 422, "invalid"},
+		"replay: a payload too large": {"/v1/runs/" + run + "/replay", `{"payload":` + text(4*mebi+1) + `}`, 413, "payload_too_large"},
 		"replay: malformed":           {"/v1/runs/" + run + "/replay", `{`, 400, "bad_request"},
 		"event: malformed":            {"/v1/events", `{"event":`, 400, "bad_request"},
 		"event: something behind":     {"/v1/events", `{"event":"a"} x`, 400, "bad_request"},
@@ -73,6 +74,7 @@ func TestBadRequestsAreRefusedWithWhatToDo(t *testing.T) {
 	for _, body := range []string{`{"workflow":"echo","payload":` + text(4*mebi) + `}`, `{"workflow":"echo","payload":` + nested(200) + `}`} {
 		decode[apitype.StartedRun](t, s.post("/v1/runs", body), http.StatusCreated)
 	}
+	decode[apitype.StartedRun](t, s.post("/v1/runs/"+run+"/replay", `{"payload":`+text(4*mebi)+`}`), http.StatusCreated)
 	decode[apitype.EmittedEvent](t, s.post("/v1/events", `{"event":"a","payload":`+text(mebi)+`}`), http.StatusOK)
 }
 

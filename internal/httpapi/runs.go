@@ -132,7 +132,10 @@ func (a *api) runs(h huma.API) {
 	huma.Register(h, huma.Operation{OperationID: "listRuns", Method: http.MethodGet, Path: "/v1/runs", Summary: "List runs, newest first"}, a.listRuns)
 	huma.Register(h, huma.Operation{OperationID: "getRun", Method: http.MethodGet, Path: "/v1/runs/{id}", Summary: "Get a run"}, a.getRun)
 	huma.Register(h, huma.Operation{OperationID: "listSteps", Method: http.MethodGet, Path: "/v1/runs/{id}/steps", Summary: "List a run's steps, in the order in which they were saved"}, a.listSteps)
-	huma.Register(h, huma.Operation{OperationID: "replayRun", Method: http.MethodPost, Path: "/v1/runs/{id}/replay", Summary: "Replay a run as a new one", DefaultStatus: http.StatusCreated}, a.replayRun)
+	huma.Register(h, huma.Operation{
+		OperationID: "replayRun", Method: http.MethodPost, Path: "/v1/runs/{id}/replay", Summary: "Replay a run as a new one", DefaultStatus: http.StatusCreated,
+		MaxBodyBytes: runBytesMax, BodyReadTimeout: bodyTimeout,
+	}, a.replayRun)
 	huma.Register(h, huma.Operation{
 		OperationID: "planReplay", Method: http.MethodGet, Path: "/v1/runs/{id}/replay", Summary: "Say what a replay would do",
 		Description: "Which saved steps it would keep, and which would act, or wait, again.",
