@@ -73,7 +73,9 @@ func (a *api) confirmCallback(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Security-Policy", "default-src 'none'; form-action 'self'; frame-ancestors 'none'")
-	h.Set("Referrer-Policy", "no-referrer") // the address is the secret
+	// The address is the secret. Its own origin may see it: with no referrer at all a browser says of the form that its origin is null, and it
+	// would be refused as another origin's.
+	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
 	if err := confirm.Execute(w, first(r.URL.Query())); err != nil {
 		a.Logger.Debug("writing a page", "error", err)

@@ -105,7 +105,11 @@ func TestACallbackTakesOneAnswerWithoutAKey(t *testing.T) {
 			if page.status != http.StatusOK || !strings.Contains(page.body, `<form method="post">`) || page.header.Get("Content-Security-Policy") == "" {
 				t.Fatalf("a link's page: %d %s", page.status, page.body)
 			}
-			post := raw{method: http.MethodPost, path: path, body: c.body, header: map[string]string{"Authorization": "", "Content-Type": c.kind}}
+			// A browser says what origin the page's form is of, but for a page without a referrer; without TLS nothing else tells.
+			if policy := page.header.Get("Referrer-Policy"); policy != "same-origin" {
+				t.Errorf("the page's referrer policy is %q", policy)
+			}
+			post := raw{method: http.MethodPost, path: path, body: c.body, header: map[string]string{"Authorization": "", "Content-Type": c.kind, "Origin": s.url}}
 			if a := s.do(post); a.status != http.StatusOK {
 				t.Fatalf("%d %s", a.status, a.body)
 			}
