@@ -49,6 +49,7 @@ func TestBadRequestsAreRefusedWithWhatToDo(t *testing.T) {
 		"a field in another case":     {"/v1/runs", `{"workflow":"echo","Payload":1}`, 422, "invalid"},
 		"a long key":                  {"/v1/runs", `{"workflow":"echo","key":` + text(600) + `}`, 422, "invalid"},
 		"a negative life of the key":  {"/v1/runs", `{"workflow":"echo","key":"k","keyForMs":-1}`, 422, "invalid"},
+		"a life past all durations":   {"/v1/runs", `{"workflow":"echo","key":"k","keyForMs":18446744073710}`, 422, "invalid"},
 		"a payload too large":         {"/v1/runs", `{"workflow":"echo","payload":` + text(4*mebi+1) + `}`, 413, "payload_too_large"},
 		"a body too large":            {"/v1/runs", `{"workflow":"echo","payload":` + text(5*mebi) + `}`, 413, "body_too_large"},
 		"a payload too deep":          {"/v1/runs", `{"workflow":"echo","payload":` + nested(201) + `}`, 422, "payload_too_deep"},

@@ -52,7 +52,7 @@ type startBody struct {
 	Payload  json.RawMessage `json:"payload,omitempty" doc:"any JSON, at most 4 MiB"`
 	App      string          `json:"app,omitempty" doc:"the app that has the workflow; needed where several have one of this name"`
 	Key      string          `json:"key,omitempty" maxLength:"512" doc:"one run for each key of this app's workflow: a second start answers the first's run"`
-	KeyForMs int64           `json:"keyForMs,omitempty" minimum:"1" doc:"how long the key is kept; without it for ever"`
+	KeyForMs int64           `json:"keyForMs,omitempty" minimum:"1" maximum:"3155760000000" doc:"how long the key is kept, at most 100 years; without it for ever"`
 	At       *time.Time      `json:"at,omitempty" doc:"when the run's first call is due, at most a year from now; past is at once"`
 	DelayMs  int64           `json:"delayMs,omitempty" minimum:"0" maximum:"31622400000" doc:"how long from now the run's first call is due, in place of at"`
 	ID       string          `json:"id,omitempty" doc:"run_…, drawn by the client before its first try, so that a try again finds the run"`
