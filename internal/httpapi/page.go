@@ -1,9 +1,13 @@
 package httpapi
 
 import (
+	"bytes"
 	"encoding/base64"
 	"net/http"
 	"strconv"
+	"unicode/utf8"
+
+	"github.com/nelkap/nelkap/internal/id"
 )
 
 // Bounds of a page's memory: one value has up to 4 MiB, a run has two.
@@ -25,7 +29,7 @@ func (p PageInput) number() (int64, error) {
 		return 0, err
 	}
 	n, err := strconv.ParseInt(position, 10, 64)
-	if err != nil {
+	if err != nil || n < 0 {
 		return 0, badCursor()
 	}
 	return n, nil
@@ -39,10 +43,19 @@ func cursor(position string) *string {
 
 func (p PageInput) position() (string, error) {
 	b, err := base64.RawURLEncoding.DecodeString(p.Cursor)
-	if err != nil || len(b) > keyBytesMax {
+	if err != nil || len(b) > keyBytesMax || !utf8.Valid(b) || bytes.IndexByte(b, 0) >= 0 { // no database has such a text
 		return "", badCursor()
 	}
 	return string(b), nil
+}
+
+// run is the position of a list of runs; empty without a cursor.
+func (p PageInput) run() (string, error) {
+	position, err := p.position()
+	if err == nil && position != "" && id.Check(id.Run, position) != nil {
+		return "", badCursor()
+	}
+	return position, err
 }
 
 func badCursor() error {

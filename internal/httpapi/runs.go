@@ -292,7 +292,7 @@ func (a *api) listLogs(ctx context.Context, in *logsInput) (*logsOutput, error) 
 }
 
 func (a *api) listRuns(ctx context.Context, in *runsInput) (*runsOutput, error) {
-	before, err := in.position()
+	before, err := in.run()
 	if err != nil {
 		return nil, a.errorOf(ctx, err)
 	}
