@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/nelkap/nelkap/internal/apitype"
 	"github.com/nelkap/nelkap/internal/apptest"
 	"github.com/nelkap/nelkap/internal/client"
 	"github.com/nelkap/nelkap/internal/engine"
@@ -42,22 +41,27 @@ func (c *counting) Schedules(ctx context.Context, q store.ScheduleQuery) ([]stor
 	return c.Store.Schedules(ctx, q)
 }
 
-// pages goes through a list to its end, and gives how many rows each page had and every row's id.
-func pages(t *testing.T, url string) (sizes []int, ids []string) {
-	t.Helper()
+// pages goes through a list to its end, and gives how many rows each page had and a field of every row. It cuts the text, which is too much
+// for a decoder under the race detector.
+func (s *server) pages(path, field string) (sizes []int, values []string) {
+	s.t.Helper()
 	for next := ""; ; {
-		a := (&server{t: t, url: url}).do(raw{method: http.MethodGet, path: next})
-		page := decode[apitype.List[struct {
-			ID string `json:"id"`
-		}]](t, a, http.StatusOK)
-		sizes = append(sizes, len(page.Data))
-		for _, row := range page.Data {
-			ids = append(ids, row.ID)
+		a := s.do(raw{method: http.MethodGet, path: path + next})
+		if a.status != http.StatusOK {
+			s.t.Fatalf("%d %.200s", a.status, a.body)
 		}
-		if page.NextCursor == nil {
-			return sizes, ids
+		rows := strings.Split(a.body, `"`+field+`":"`)[1:]
+		for _, row := range rows {
+			value, _, _ := strings.Cut(row, `"`)
+			values = append(values, value)
 		}
-		next = "&cursor=" + *page.NextCursor
+		sizes = append(sizes, len(rows))
+		_, cursor, more := strings.Cut(a.body, `"nextCursor":"`)
+		if !more {
+			return sizes, values
+		}
+		cursor, _, _ = strings.Cut(cursor, `"`)
+		next = "&cursor=" + cursor
 	}
 }
 
@@ -83,7 +87,7 @@ func TestAPageOfLargeValuesHasFewerRows(t *testing.T) {
 	api := httptest.NewServer(httpapi.New(httpapi.Options{Engine: s.engine, Reader: reader, Dev: true}))
 	defer api.Close()
 	for _, list := range []string{"runs", "events", "schedules"} {
-		sizes, ids := pages(t, api.URL+"/v1/"+list+"?limit=100")
+		sizes, ids := (&server{t: t, url: api.URL}).pages("/v1/"+list+"?limit=100", "id")
 		if fmt.Sprint(sizes) != "[6 6]" {
 			t.Errorf("%s: the pages have %v rows", list, sizes)
 		}
@@ -111,7 +115,7 @@ func TestAPageHasAsManyRowsAsWereAskedFor(t *testing.T) {
 		limit int
 		sizes string
 	}{{9, "[9 9 9 3]"}, {10, "[10 10 10]"}, {29, "[29 1]"}, {30, "[30]"}, {100, "[30]"}} {
-		if sizes, _ := pages(t, fmt.Sprintf("%s/v1/runs?limit=%d", s.url, c.limit)); fmt.Sprint(sizes) != c.sizes {
+		if sizes, _ := s.pages(fmt.Sprintf("/v1/runs?limit=%d", c.limit), "id"); fmt.Sprint(sizes) != c.sizes {
 			t.Errorf("at most %d: the pages have %v rows, want %s", c.limit, sizes, c.sizes)
 		}
 	}
@@ -137,22 +141,9 @@ func TestAPageOfAClosedChapterThatIsCutSaysSo(t *testing.T) {
 	if run.Restart != 1 {
 		t.Fatalf("%+v", run)
 	}
-	var names []string
-	next, count := "", 0
-	for ; count == 0 || next != ""; count++ {
-		page := decode[apitype.List[struct {
-			Name string `json:"name"`
-		}]](t, s.do(raw{method: http.MethodGet, path: "/v1/runs/" + run.ID + "/steps?restart=0&limit=100" + next}), http.StatusOK)
-		for _, step := range page.Data {
-			names = append(names, step.Name)
-		}
-		next = ""
-		if page.NextCursor != nil {
-			next = "&cursor=" + *page.NextCursor
-		}
-	}
-	if fmt.Sprint(names) != "[step0 step1 step2 step3 step4]" || count != 2 {
-		t.Errorf("%d pages have the steps %v", count, names)
+	sizes, names := s.pages("/v1/runs/"+run.ID+"/steps?restart=0&limit=100", "name")
+	if fmt.Sprint(sizes, names) != "[4 1] [step0 step1 step2 step3 step4]" {
+		t.Errorf("pages of %v have the steps %v", sizes, names)
 	}
 	for limit := 1; limit <= 2; limit++ {
 		page := s.do(raw{method: http.MethodGet, path: fmt.Sprintf("/v1/runs/%s/steps?restart=0&limit=%d&cursor=Mw", run.ID, limit)}) // after entry 3
