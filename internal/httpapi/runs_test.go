@@ -216,6 +216,10 @@ func TestRunsAreListedInPages(t *testing.T) {
 	}
 }
 
+func TestAVerificationsCursorIsARuns(t *testing.T) {
+	start(t).post("/v1/verify", `{"url":"http://127.0.0.1:1","cursor":"zzz"}`).problem(t, http.StatusUnprocessableEntity, "bad_cursor")
+}
+
 func TestAStartMayWaitForItsRun(t *testing.T) {
 	s := start(t)
 	h := newHeld()
