@@ -91,6 +91,8 @@ func checkWorkflows(workflows []wire.Workflow) error {
 			return fmt.Errorf("it has two workflows named %q: name them apart", name)
 		case workflow.Retries != nil && *workflow.Retries < 0, workflow.TimeoutMs < 0:
 			return fmt.Errorf("workflow %q has retries or a timeout below zero", name)
+		case workflow.TimeoutMs > wire.DurationMsMax, workflow.LeaseMs > wire.DurationMsMax:
+			return fmt.Errorf("workflow %q has a timeout or a lease of more than %d ms, which is 100 years", name, int64(wire.DurationMsMax))
 		case workflow.LeaseMs != 0 && workflow.LeaseMs < leaseMsMin:
 			return fmt.Errorf("workflow %q has a lease of %d ms; the least is %d", name, workflow.LeaseMs, leaseMsMin)
 		case len(workflow.Triggers) > triggersMax:

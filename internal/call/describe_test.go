@@ -66,6 +66,8 @@ func TestManifestsThatCannotBeUsed(t *testing.T) {
 		"a nameless workflow": {manifest(`[{"name":""}]`), "a workflow's name"},
 		"a long name":         {manifest(`[{"name":"` + strings.Repeat("n", 257) + `"}]`), "a workflow's name"},
 		"one name twice":      {manifest(`[{"name":"a"},{"name":"a"}]`), `two workflows named "a"`},
+		"a long lease":        {manifest(`[{"name":"a","leaseMs":18446744073710}]`), "more than 3155760000000 ms"},
+		"a long timeout":      {manifest(`[{"name":"a","timeoutMs":18446744073710}]`), "more than 3155760000000 ms"},
 		"a short lease":       {manifest(`[{"name":"a","leaseMs":4999}]`), "a lease of 4999 ms; the least is 5000"},
 		"retries below zero":  {manifest(`[{"name":"a","retries":-1}]`), "below zero"},
 		"an empty trigger":    {manifest(`[{"name":"a","triggers":[{}]}]`), "exactly one of"},

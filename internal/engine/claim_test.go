@@ -201,6 +201,51 @@ func TestACallbackIsAnsweredOnce(t *testing.T) {
 	}
 }
 
+// An answer to a callback is any JSON; and one that can't be told holds up nobody else's, nor do the answers of a time when less was asked.
+func TestAnAnswerToACallbackHoldsUpNoOther(t *testing.T) {
+	made := wire.Item{Op: wire.OpCallback, Kind: "callback", Name: "approval", Number: 1}
+	wait := wire.Item{Op: wire.OpWait, Kind: "callback", Name: "approval", Number: 2, Of: 1}
+	for _, c := range []struct{ outcome, payload, says string }{
+		{"a name twice", `{"a":1,"a":2}`, `{"payload":{"a":1,"a":2}}`},
+		{"half a character, escaped", `"\ud800"`, `{"payload":"\ud800"}`},
+		{"bytes that are no text", "\"\xff\"", `{"payload":"�"}`},
+		{"no JSON at all", `{"a":`, ""},
+	} {
+		t.Run(c.outcome, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				a := newApp(wire.Workflow{Name: "w"})
+				n, _ := startApp(t, a, engine.Options{})
+				var tokens []string
+				for range 2 {
+					n.start(t, "w")
+					call := a.next(t, time.Second)
+					_, token, _ := strings.Cut(string(n.save(call, "n", 0, made).Items[0].Output), `"token":"`)
+					token, _, _ = strings.Cut(token, `"`)
+					tokens = append(tokens, token)
+					call.suspend(t, "n", 1, wait)
+				}
+				for i, payload := range []string{c.payload, `"yes"`} {
+					if err := n.EndCallback(context.Background(), tokens[i], jsontext.Value(payload)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				told := map[string]bool{}
+				for range 2 {
+					if c.says == "" && len(told) == 1 {
+						break
+					}
+					_, says, _ := strings.Cut(a.next(t, time.Second).history(), "approval=")
+					_, says, _ = strings.Cut(says, "approval=")
+					told[says] = true
+				}
+				if !told[`{"payload":"yes"}`] || (c.says != "" && !told[c.says]) {
+					t.Errorf("told were %v", told)
+				}
+			})
+		})
+	}
+}
+
 // S4: a step that was started before is told so, and when the old playing can't go on any more.
 func TestAStartKnowsOfTheOneBefore(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -2,8 +2,8 @@ package engine
 
 import (
 	"encoding/json/jsontext"
-	"encoding/json/v2"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/id"
@@ -67,42 +67,44 @@ func (e *Engine) reportAhead() error {
 	}
 }
 
+// doDue does what is due, one after the other. What can't be done holds up nothing else, and is not tried again at once.
+func doDue[T any](e *Engine, what string, page []T, err error, do func(T) (id string, err error)) {
+	all := true
+	for _, one := range page {
+		id, doErr := do(one)
+		if doErr == nil {
+			continue
+		}
+		if all = false; ofTheStore(doErr) {
+			err = doErr // the rest would fail too
+			break
+		}
+		e.log.Error(what+"; the others go on", "id", id, "error", doErr)
+	}
+	if e.ctx.Err() != nil || (err == nil && all) {
+		return
+	}
+	if err != nil {
+		e.log.Error(what, "error", err)
+	}
+	pause(e.ctx, time.Second)
+}
+
 func (e *Engine) tickDue() {
 	page, err := e.store.Schedules(e.ctx, store.ScheduleQuery{DueBy: e.now(), Limit: duePage})
-	for _, s := range page {
-		if err == nil {
-			err = e.tick(s)
-		}
-	}
-	if err != nil && e.ctx.Err() == nil {
-		e.log.Error("starting the runs of schedules", "error", err)
-		pause(e.ctx, time.Second)
-	}
+	doDue(e, "starting the runs of schedules", page, err, func(s store.Schedule) (string, error) { return s.ID, e.tick(s) })
 }
 
 // tick starts the runs that a schedule owes, in the transaction that moves its cursor: each tick once, over all nodes.
 func (e *Engine) tick(s store.Schedule) error {
-	now := e.now()
-	change, runs := store.Change{}, []launched{}
-	parsed, err := schedule.Parse(s.Expression, s.Timezone)
-	rule, ruleErr := schedule.ParseCatchUp(s.CatchUp)
-	if err = errors.Join(err, ruleErr); err != nil {
+	moved, runs, change, err := e.ticks(s)
+	if err != nil {
 		e.log.Error("a schedule can't be read; it is looked at again in a minute", "schedule", s.ID, "error", err)
-		s.NextAt = now.Add(time.Minute)
-	} else {
-		due := parsed.Due(s.Cursor, now, rule)
-		if due.Skipped > 0 {
-			e.log.Warn("a schedule's ticks passed while nobody could start them", "schedule", s.ID, "workflow", s.Workflow, "skipped", due.Skipped, "catchUp", rule)
-		}
-		s.Cursor = due.Cursor
-		s.NextAt, _ = parsed.Next(due.Cursor)
-		for _, at := range due.Ticks {
-			l, op := e.tickRun(s, at)
-			runs, change = append(runs, l), append(change, op)
-		}
+		moved = s
+		moved.NextAt = e.now().Add(time.Minute)
 	}
-	s.Version++
-	_, err = e.committer.commit(append(store.Change{store.PutSchedule{Schedule: s}}, change...))
+	moved.Version++
+	_, err = e.committer.commit(append(store.Change{store.PutSchedule{Schedule: moved}}, change...))
 	if err != nil {
 		e.giveBackAll([][]launched{runs})
 		if errors.Is(err, store.ErrStale) {
@@ -114,20 +116,48 @@ func (e *Engine) tick(s store.Schedule) error {
 	return nil
 }
 
-// tickRun makes the run of a schedule's tick.
-func (e *Engine) tickRun(s store.Schedule, at time.Time) (launched, store.Op) {
-	payload, _ := json.Marshal(struct {
+// ticks makes the runs that a schedule owes, and moves its cursor to behind them.
+func (e *Engine) ticks(s store.Schedule) (moved store.Schedule, runs []launched, change store.Change, err error) {
+	parsed, err := schedule.Parse(s.Expression, s.Timezone)
+	rule, ruleErr := schedule.ParseCatchUp(s.CatchUp)
+	if err = errors.Join(err, ruleErr); err != nil {
+		return s, nil, nil, err
+	}
+	due := parsed.Due(s.Cursor, e.now(), rule)
+	if due.Skipped > 0 {
+		e.log.Warn("a schedule's ticks passed while nobody could start them", "schedule", s.ID, "workflow", s.Workflow, "skipped", due.Skipped, "catchUp", rule)
+	}
+	moved = s
+	moved.Cursor = due.Cursor
+	moved.NextAt, _ = parsed.Next(due.Cursor)
+	for _, at := range due.Ticks {
+		l, op, err := e.tickRun(s, at)
+		if err != nil {
+			e.giveBackAll([][]launched{runs})
+			return s, nil, nil, err
+		}
+		runs, change = append(runs, l), append(change, op)
+	}
+	return moved, runs, change, nil
+}
+
+// tickRun makes the run of a schedule's tick. It fails if the schedule's payload is no JSON.
+func (e *Engine) tickRun(s store.Schedule, at time.Time) (launched, store.Op, error) {
+	payload, err := wire.Encode(struct {
 		Schedule string         `json:"schedule"`
 		Time     wire.Time      `json:"time"`
 		Payload  jsontext.Value `json:"payload,omitzero"`
-	}{s.Expression, wire.At(at), s.Payload}) // it can't fail: the payload came as JSON
+	}{s.Expression, wire.At(at), s.Payload})
+	if err != nil {
+		return launched{}, nil, fmt.Errorf("its payload: %w", err)
+	}
 	known := wire.Workflow{Name: s.Workflow}
 	if t, err := e.oneWorkflow(s.Env, s.App, s.Workflow); err == nil {
 		known = t.workflow
 	}
 	run := e.newRun(workflow.Run{ID: id.New(id.Run), Env: s.Env, App: s.App, Workflow: s.Workflow}, known)
 	begun, q := e.tryBegin(run)
-	return launched{run: begun, queue: q, payload: payload}, store.InsertRun{Run: begun, Payload: payload, Waits: cancelWaits(known)}
+	return launched{run: begun, queue: q, payload: payload}, store.InsertRun{Run: begun, Payload: payload, Waits: cancelWaits(known)}, nil
 }
 
 func (e *Engine) launchAll(runs []launched) {
@@ -139,15 +169,7 @@ func (e *Engine) launchAll(runs []launched) {
 // emitDue emits the events whose time has come.
 func (e *Engine) emitDue() {
 	page, err := e.store.LaterEvents(e.ctx, e.now(), duePage)
-	for _, ev := range page {
-		if err == nil {
-			err = e.emitLater(ev)
-		}
-	}
-	if err != nil && e.ctx.Err() == nil {
-		e.log.Error("emitting events that are due", "error", err)
-		pause(e.ctx, time.Second)
-	}
+	doDue(e, "emitting events that are due", page, err, func(ev store.LaterEvent) (string, error) { return ev.ID, e.emitLater(ev) })
 }
 
 func (e *Engine) emitLater(ev store.LaterEvent) error {

@@ -148,6 +148,65 @@ func TestASchedulesLife(t *testing.T) {
 	})
 }
 
+// A schedule's payload is any JSON, and stands in its runs' as it came.
+func TestASchedulesPayloadIsAnyJSON(t *testing.T) {
+	for _, payload := range []string{`{"a":1,"a":2}`, `"\ud800"`, `1e400`} {
+		bubble(t, func(t *testing.T) {
+			a := newApp(wire.Workflow{Name: "w"})
+			n, _ := startApp(t, a, engine.Options{})
+			r := engine.ScheduleRequest{Env: engine.DefaultEnv, ID: "any", Workflow: "w", Expression: "*/10 * * * *", Payload: jsontext.Value(payload)}
+			if _, err := n.PutSchedule(context.Background(), r); err != nil {
+				t.Fatal(err)
+			}
+			if c := a.next(t, 11*time.Minute); !strings.HasSuffix(string(c.Run.Payload), `,"payload":`+payload+`}`) {
+				t.Errorf("its run's payload is %s", c.Run.Payload)
+			}
+		})
+	}
+}
+
+// What is due and can't be done holds up nothing else that is due: neither a payload that is no JSON, which starts nothing, nor what the
+// store refuses.
+func TestWhatIsDueHoldsUpNothingElse(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startFaulty(t, a)
+		ctx := context.Background()
+		for id, payload := range map[string]string{"a": `{"a":`, "b": `"bad"`, "c": `"good"`} {
+			r := engine.ScheduleRequest{Env: engine.DefaultEnv, ID: id, Workflow: "w", Expression: "*/10 * * * *", Payload: jsontext.Value(payload)}
+			if _, err := n.PutSchedule(ctx, r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		at := time.Now().Add(time.Hour)
+		n.emit(t, engine.NewEvent{Name: "bad", At: at}, engine.NewEvent{Name: "good", At: at.Add(time.Second)})
+		s.set(func(changes []store.Change) error {
+			for _, c := range changes {
+				for _, op := range c {
+					run, isRun := op.(store.InsertRun)
+					event, isEvent := op.(store.InsertEvent)
+					if isRun && strings.Contains(string(run.Payload), `"bad"`) || isEvent && event.Event.Name == "bad" {
+						return fmt.Errorf("a value that the database refuses: %w", store.ErrBadChange)
+					}
+				}
+			}
+			return nil
+		})
+		c := a.next(t, 11*time.Minute)
+		if !strings.Contains(string(c.Run.Payload), `"payload":"good"`) {
+			t.Errorf("the run of another schedule has the payload %s", c.Run.Payload)
+		}
+		c.end(t, wire.End{Type: wire.Completed})
+		time.Sleep(time.Minute)
+		want(t, "runs", len(allRuns(t, s)), 1)
+		time.Sleep(time.Hour)
+		events, err := s.Events(ctx, store.EventQuery{Env: engine.DefaultEnv, Limit: 10})
+		if err != nil || len(events) != 1 || events[0].Name != "good" {
+			t.Errorf("the events are %+v, %v", events, err)
+		}
+	})
+}
+
 // Promise 5: an event for later is stored at once, and emitted at its time, once.
 func TestAnEventForLaterIsEmittedThen(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -112,10 +112,10 @@ type Engine struct {
 	apps      *registry
 	filters   *filters
 	peers     *peers
-	peerHint  hint              // the others have something to hear
-	matching  hint              // there may be waits to look at
-	looks     chan chan<- error // asks for a pass of the matcher that begins after the asking
-	dueHint   hint              // there may be something due earlier than was known
+	peerHint  hint      // the others have something to hear
+	matching  hint      // there may be waits to look at
+	looks     chan look // asks for a pass of the matcher that begins after the asking
+	dueHint   hint      // there may be something due earlier than was known
 
 	mu        sync.Mutex       // guards what follows
 	live      map[string]*live // by call
@@ -162,7 +162,7 @@ func New(s store.Store, caller Caller, options Options) *Engine {
 	e.committer = newCommitter(s, e.log, e.peers.company)
 	e.timers = newTimers(e.net(timerNet))
 	e.matching, e.dueHint, e.peerHint = newHint(), newHint(), newHint()
-	e.looks = make(chan chan<- error)
+	e.looks = make(chan look)
 	e.filters = newFilters()
 	e.apps = newRegistry(options.AppPauseMax, e.filters)
 	return e

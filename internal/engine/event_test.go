@@ -220,6 +220,115 @@ func TestOfManyAnswersToACallbackOneIsTaken(t *testing.T) {
 	})
 }
 
+// poisoned is a store that refuses what one run is to be told of, as long as that is so.
+func poisoned(run string) func([]store.Change) error {
+	return func(changes []store.Change) error {
+		for _, c := range changes {
+			for _, op := range c {
+				if u, ok := op.(store.UpdateRun); ok && u.Run.ID == run && len(u.Append) > 0 {
+					return fmt.Errorf("a value that the database refuses: %w", store.ErrBadChange)
+				}
+			}
+		}
+		return nil
+	}
+}
+
+// Rules E1, E2: a run that can't be told of an event holds up no other, nor the events that follow, and gets its own in their order once
+// it can, also after a restart.
+func TestARunThatCannotBeToldOfAnEventHoldsUpNoOther(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			a := newApp(wire.Workflow{Name: "w"})
+			n, s := startFaulty(t, a)
+			bad := n.start(t, "w").Run.ID
+			a.next(t, time.Second).suspend(t, "n", 0, forEvent("first", "paid"), forEvent("second", "paid"))
+			for range 2 {
+				n.start(t, "w")
+				a.next(t, time.Second).suspend(t, "n", 0, forEvent("first", "paid"), forEvent("second", "paid"))
+			}
+			s.set(poisoned(bad))
+			n.emit(t, engine.NewEvent{Name: "paid", Payload: jsontext.Value(`1`)})
+			for range 2 {
+				c := a.next(t, timerSlack)
+				if c.Run.ID == bad || !strings.Contains(c.history(), `"payload":1`) {
+					t.Fatalf("run %s has the history %s", c.Run.ID, c.history())
+				}
+				c.nonce = "m"
+				c.end(t, wire.End{Type: wire.Suspended, Seen: 1, Waits: []wire.Tree{leaf("second")}})
+			}
+			n.emit(t, engine.NewEvent{Name: "paid", Payload: jsontext.Value(`2`)})
+			for range 2 {
+				if got := a.next(t, timerSlack).history(); !strings.Contains(got, `"payload":2`) {
+					t.Errorf("the event after it: %s", got)
+				}
+			}
+			time.Sleep(time.Minute)
+			if restart {
+				n.stop()
+			}
+			s.set(nil)
+			if restart {
+				n = startNode(t, s, a, engine.Options{})
+				n.know(t)
+			}
+			for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+				c := a.next(t, time.Minute)
+				if c.Run.ID != bad {
+					continue
+				}
+				got := c.history()
+				first, second, both := strings.Cut(got, " second=")
+				if !strings.Contains(first, `"payload":1`) || (both && !strings.Contains(second, `"payload":2`)) {
+					t.Errorf("restart %v: its history is %s", restart, got)
+				}
+				return
+			}
+			t.Error("it was not told")
+		})
+	}
+}
+
+// The same holds for what came before its wait, and for children that have ended.
+func TestARunThatCannotBeToldHoldsUpNoOther(t *testing.T) {
+	for what, item := range map[string]wire.Item{"an earlier event": forEvent("it", "paid"), "its child": invoke("it", "child")} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				a := newApp(wire.Workflow{Name: "w"}, wire.Workflow{Name: "child"})
+				n, s := startFaulty(t, a)
+				calls := map[string]*sentCall{}
+				bad := n.start(t, "w").Run.ID
+				calls[bad] = a.next(t, time.Second)
+				good := n.start(t, "w").Run.ID
+				calls[good] = a.next(t, time.Second)
+				n.emit(t, engine.NewEvent{Name: "paid", Payload: jsontext.Value(`1`)})
+				synctest.Wait()
+				s.set(func(changes []store.Change) error {
+					if strings.Contains(fmt.Sprintf("%+v", changes), "StepID:{Name:it") {
+						return poisoned(bad)(changes)
+					}
+					return nil
+				})
+				for _, id := range []string{bad, good} {
+					calls[id].suspend(t, "n", 0, item)
+				}
+				for told := ""; told != good; {
+					c := a.next(t, time.Minute)
+					if c.Run.Workflow == "child" {
+						c.end(t, wire.End{Type: wire.Completed, Output: jsontext.Value(`1`)})
+						continue
+					}
+					if told = c.Run.ID; told == bad {
+						t.Fatal("it was told what can't be stored")
+					}
+				}
+				s.set(nil)
+				want(t, "told once it can be", a.next(t, time.Minute).Run.ID, bad)
+			})
+		})
+	}
+}
+
 // Of a cancelling event and a start at one instant the order decides: what came before the run is not meant for it.
 func TestACancellingEventOfTheSameInstantCountsByItsOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {

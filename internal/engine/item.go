@@ -91,7 +91,7 @@ func (e *Engine) outcomeOf(item *wire.Item) workflow.Outcome {
 func failureOf(err *wire.Error, retriable bool, retries int, afterMs *int64) *workflow.Failure {
 	f := &workflow.Failure{Error: encodeError(err), Retriable: retriable, Retries: retries}
 	if afterMs != nil {
-		f.RetryAfter = time.Duration(*afterMs) * time.Millisecond
+		f.RetryAfter = time.Duration(min(*afterMs, wire.DurationMsMax)) * time.Millisecond
 	}
 	return f
 }

@@ -1,11 +1,12 @@
 package engine
 
 import (
+	"bytes"
 	"encoding/json/jsontext"
-	"encoding/json/v2"
 	"errors"
 	"math"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/wire"
@@ -36,12 +37,25 @@ func (h hint) wake() {
 
 // matcher brings waits and what they wait for together: events (E1), children, callbacks. Each is committed before it is looked at, so
 // that neither misses the other; what it does is guarded by the run's version and can be done twice. One goroutine runs it.
+//
+// What can't be told to one run holds up no other: it is logged, and tried again by the next pass.
 type matcher struct {
 	e       *Engine
 	started bool  // the cursor is this node's
 	cursor  int64 // events up to here have been matched with the waits that looked back before them
 	stored  int64 // the cursor as the store has it
 	awaited map[starter]awaited
+	// troubled are the runs that this pass could not tell something.
+	troubled map[string]error
+	// owed are the runs that an event could not be given to, and the first such event's position. Their waits look back once more, and take
+	// nothing meanwhile: an earlier event comes first (E2).
+	owed map[string]int64
+}
+
+// look is who waits for a pass of the matcher, for the sake of a run.
+type look struct {
+	runID string
+	done  chan<- error
 }
 
 // awaited is what is waited for under an event's name. It is known for one pass through the events: what is opened meanwhile has not looked
@@ -52,14 +66,14 @@ type awaited struct {
 }
 
 func (e *Engine) runMatching() {
-	m := &matcher{e: e}
+	m := &matcher{e: e, owed: map[string]int64{}}
 	net := time.NewTicker(e.netOf(matchNet, matchNetShared))
 	defer net.Stop()
-	var asked []chan<- error
+	var asked []look
 	for {
 		err := m.pass()
-		for _, done := range asked {
-			done <- err
+		for _, l := range asked {
+			l.done <- errors.Join(err, m.troubled[l.runID])
 		}
 		asked = nil
 		select {
@@ -67,15 +81,15 @@ func (e *Engine) runMatching() {
 			return
 		case <-e.matching:
 		case <-net.C:
-		case done := <-e.looks:
-			asked = append(asked, done)
+		case l := <-e.looks:
+			asked = append(asked, l)
 		}
 		for more := true; more; { // whoever else waits shares the pass
 			select {
 			case <-e.matching:
 			case <-net.C:
-			case done := <-e.looks:
-				asked = append(asked, done)
+			case l := <-e.looks:
+				asked = append(asked, l)
 			default:
 				more = false
 			}
@@ -83,11 +97,12 @@ func (e *Engine) runMatching() {
 	}
 }
 
-// matched waits until everything that is committed now has been matched with what waits for it. errElsewhere.
-func (e *Engine) matched() error {
+// matched waits until everything that is committed now has been matched with what waits for it. It fails if that failed as a whole, or for
+// this run. errElsewhere.
+func (e *Engine) matched(runID string) error {
 	done := make(chan error, 1)
 	select {
-	case e.looks <- done:
+	case e.looks <- look{runID, done}:
 	case <-e.ctx.Done():
 		return ErrStopping
 	}
@@ -116,11 +131,13 @@ func (m *matcher) start() error {
 	position, err := m.e.store.Position(m.e.ctx, matchCursor)
 	m.started = err == nil
 	m.cursor, m.stored = position, position
+	clear(m.owed) // the stored cursor is before what was owed
 	return err
 }
 
 // pass does all that is to be done now, where this node is the one that does it. What fails is tried again by the next.
 func (m *matcher) pass() error {
+	m.troubled = map[string]error{}
 	if !m.e.peers.leads() {
 		m.started = false
 		return errElsewhere
@@ -137,8 +154,17 @@ func (m *matcher) pass() error {
 }
 
 // advance stores how far this node has come. Where another has taken the cursor, that one has the word.
-func (m *matcher) advance() error {
-	return m.commit(store.Advance{Cursor: matchCursor, Owner: m.e.peers.self, Position: m.cursor})
+func (m *matcher) advance(position int64) error {
+	return m.commit(store.Advance{Cursor: matchCursor, Owner: m.e.peers.self, Position: position})
+}
+
+// reached is how far a restart need not go back: to before what a run is owed, which would be lost to it (E1).
+func (m *matcher) reached() int64 {
+	position := m.cursor
+	for _, first := range m.owed {
+		position = min(position, first-1)
+	}
+	return position
 }
 
 // lookedBack notes that a wait has looked back as far as the cursor.
@@ -162,6 +188,26 @@ func (m *matcher) failed(what string, err error) error {
 	return err
 }
 
+// skip notes that a run could not be told something, and has the pass go on to the others. It gives the error back if they would fail too.
+func (m *matcher) skip(what, runID string, err error) error {
+	if err == nil || m.e.ctx.Err() != nil || ofTheStore(err) {
+		return err
+	}
+	m.troubled[runID] = err
+	m.e.log.Error(what+"; the others go on", "run", runID, "error", err)
+	return nil
+}
+
+// ofTheStore tells whether an error lies in the store or in this node, not in what was to be read or written.
+func ofTheStore(err error) bool {
+	for _, whole := range []error{store.ErrUnavailable, store.ErrUnknown, ErrUnstored, ErrStopping, errElsewhere} {
+		if errors.Is(err, whole) {
+			return true
+		}
+	}
+	return false
+}
+
 // events matches what came after the cursor with the waits that are there.
 func (m *matcher) events() error {
 	m.awaited = map[starter]awaited{}
@@ -178,11 +224,11 @@ func (m *matcher) events() error {
 			}
 			m.cursor, matched = page[i].Position, matched || any
 		}
-		if m.cursor-m.stored >= cursorEvery || (matched && m.cursor > m.stored) {
-			if err := m.advance(); err != nil {
+		if reached := m.reached(); reached-m.stored >= cursorEvery || (matched && reached > m.stored) {
+			if err := m.advance(reached); err != nil {
 				return err
 			}
-			m.stored = m.cursor
+			m.stored = reached
 		}
 		if len(page) < matchPage {
 			return nil
@@ -212,26 +258,33 @@ func (m *matcher) event(ev *store.Event) (matched bool, err error) {
 		for i := range waits {
 			w := &waits[i]
 			q.After = w.Order
-			if given[w.RunID] {
+			if _, owed := m.owed[w.RunID]; owed || given[w.RunID] {
 				continue
 			}
-			fits, err := m.fits(w, c)
-			if err != nil {
-				return matched, err
-			}
-			if !fits {
-				continue
-			}
-			matched = true
+			fits, took, err := m.offer(w, ev, c)
 			// A wait that is over meanwhile leaves the event to its run's next one.
-			if given[w.RunID], err = m.give(w, ev); err != nil {
+			matched, given[w.RunID] = matched || fits, took
+			if err == nil {
+				continue
+			}
+			if err := m.skip("matching an event with a wait", w.RunID, err); err != nil {
 				return matched, err
 			}
+			m.owed[w.RunID] = ev.Position
 		}
 		if len(waits) < matchPage {
 			return matched, nil
 		}
 	}
+}
+
+// offer gives an event to a wait that it fits.
+func (m *matcher) offer(w *store.Wait, ev *store.Event, c *candidate) (fits, given bool, err error) {
+	if fits, err = m.fits(w, c); err != nil || !fits {
+		return false, false, err
+	}
+	given, err = m.give(w, ev)
+	return true, given, err
 }
 
 // await says what is waited for under an event's name.
@@ -259,6 +312,9 @@ func (m *matcher) await(ev *store.Event) (awaited, error) {
 
 // unlooked has new waits look back at the events that were matched before they came; later ones find them (E1, E2).
 func (m *matcher) unlooked() error {
+	if err := m.settle(); err != nil {
+		return err
+	}
 	after := int64(0)
 	for {
 		waits, err := m.e.store.Waits(m.e.ctx, store.WaitQuery{Set: store.WaitsUnlooked, After: after, Limit: matchPage})
@@ -267,7 +323,10 @@ func (m *matcher) unlooked() error {
 		}
 		for i := range waits {
 			after = waits[i].Order
-			if err := m.lookBack(&waits[i]); err != nil {
+			if m.troubled[waits[i].RunID] != nil {
+				continue // a run's waits take events in their order
+			}
+			if err := m.skip("matching a wait with earlier events", waits[i].RunID, m.lookBack(&waits[i])); err != nil {
 				return err
 			}
 		}
@@ -275,6 +334,38 @@ func (m *matcher) unlooked() error {
 			return nil
 		}
 	}
+}
+
+// settle has the waits of runs that are owed an event look back.
+func (m *matcher) settle() error {
+	for runID := range m.owed {
+		if m.troubled[runID] != nil {
+			continue
+		}
+		if err := m.skip("matching waits with the events that their run is owed", runID, m.lookBackAll(runID)); err != nil {
+			return err
+		}
+		if m.troubled[runID] == nil {
+			delete(m.owed, runID)
+		}
+	}
+	return nil
+}
+
+func (m *matcher) lookBackAll(runID string) error {
+	waits, err := m.e.store.Waits(m.e.ctx, store.WaitQuery{Set: store.WaitsOfRun, RunID: runID})
+	if err != nil {
+		return err
+	}
+	for i := range waits {
+		if waits[i].Event == nil {
+			continue
+		}
+		if err := m.lookBack(&waits[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (m *matcher) lookBack(w *store.Wait) error {
@@ -388,73 +479,6 @@ func (m *matcher) cancel(w *store.Wait) error {
 	return m.lookedBack(w)
 }
 
-// kin tells parents of children that have ended, and children of parents that have.
-func (m *matcher) kin() error {
-	after := int64(0)
-	for {
-		waits, err := m.e.store.Waits(m.e.ctx, store.WaitQuery{Set: store.WaitsOfKin, After: after, Limit: matchPage})
-		if err != nil {
-			return err
-		}
-		ended := map[string]map[workflow.StepID]store.RunRecord{} // by parent: what its invokes have come to
-		var parents []string
-		for _, w := range waits {
-			after = w.Order
-			child, err := m.e.store.Record(m.e.ctx, w.Env, w.Child)
-			if err != nil && !errors.Is(err, store.ErrNotFound) {
-				return err
-			}
-			parent, _, err := m.e.store.Load(m.e.ctx, w.RunID)
-			if err != nil {
-				return err
-			}
-			if w.Orphan || parent.Status.Final() {
-				if err := m.orphan(&w, &child); err != nil {
-					return err
-				}
-				continue
-			}
-			if ended[w.RunID] == nil {
-				ended[w.RunID] = map[workflow.StepID]store.RunRecord{}
-				parents = append(parents, w.RunID)
-			}
-			ended[w.RunID][w.StepID] = child
-		}
-		for _, parent := range parents {
-			if err := m.returned(parent, ended[parent]); err != nil {
-				return err
-			}
-		}
-		if len(waits) < matchPage {
-			return nil
-		}
-	}
-}
-
-// orphan cancels a child that nobody waits for any more, and forgets it once it has ended.
-func (m *matcher) orphan(w *store.Wait, child *store.RunRecord) error {
-	if child.ID == "" || child.Status.Final() {
-		_, err := m.e.committer.commit(store.Change{store.CloseWait{RunID: w.RunID, Child: w.Child}})
-		return err
-	}
-	_, err := m.e.apply(m.e.ctx, child.ID, func(_ workflow.Run, h store.History) (workflow.Input, error) {
-		return workflow.Cancel{Entries: h.Entries, Grace: m.e.options.Grace}, nil
-	})
-	return err
-}
-
-// returned tells a parent of children that have ended, all at once.
-func (m *matcher) returned(parent string, children map[workflow.StepID]store.RunRecord) error {
-	return m.e.tell(m.e.ctx, parent, func(open []store.Wait) (steps []workflow.Step, beside []store.Op) {
-		for _, w := range open {
-			if child, ok := children[w.StepID]; ok && w.Child == child.ID {
-				steps = append(steps, w.Returned(child.Run, child.Output, child.Error, m.e.now()))
-			}
-		}
-		return steps, nil
-	})
-}
-
 // fulfilled tells runs of callbacks that were posted to.
 func (m *matcher) fulfilled() error {
 	after := int64(0)
@@ -465,7 +489,7 @@ func (m *matcher) fulfilled() error {
 		}
 		for _, w := range waits {
 			after = w.Order
-			if err := m.posted(&w); err != nil {
+			if err := m.skip("telling a run of its callback", w.RunID, m.posted(&w)); err != nil {
 				return err
 			}
 		}
@@ -480,9 +504,13 @@ func (m *matcher) posted(w *store.Wait) error {
 	if err != nil {
 		return err
 	}
-	output, err := json.Marshal(struct {
+	payload := callback.Payload
+	if !utf8.Valid(payload) { // it is of a time when that was not asked for
+		payload = bytes.ToValidUTF8(payload, []byte("\uFFFD"))
+	}
+	output, err := wire.Encode(struct {
 		Payload jsontext.Value `json:"payload,omitzero"`
-	}{callback.Payload})
+	}{payload})
 	if err != nil {
 		return err
 	}

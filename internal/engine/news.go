@@ -188,7 +188,7 @@ func (e *Engine) fireWaits(runID string) error {
 	}
 	err := e.tell(e.ctx, runID, over)
 	if err == nil && late {
-		if err = e.matched(); err == nil {
+		if err = e.matched(runID); err == nil {
 			looked = true
 			err = e.tell(e.ctx, runID, over)
 		}

@@ -17,6 +17,19 @@ import (
 
 var throws = wire.End{Type: wire.Failed, Error: &wire.Error{Name: "Error", Message: "no"}, Retriable: true, Retries: 100}
 
+// A pause that no duration can hold is a long one, not none.
+func TestAPauseOfAgesIsNotNone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{})
+		n.start(t, "w")
+		ages := throws
+		ages.RetryAfterMs = new(int64(18446744073710)) // 2^64 ns and a little
+		a.next(t, time.Second).end(t, ages)
+		a.none(t, 24*time.Hour)
+	})
+}
+
 // A server that goes down again and again finds every run as it was, whatever it was doing.
 func TestRestartsStrandNoRunWhateverItWasDoing(t *testing.T) {
 	bubble(t, func(t *testing.T) {

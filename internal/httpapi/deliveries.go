@@ -60,15 +60,9 @@ func (a *api) deliveries(h huma.API) {
 }
 
 func (a *api) listDeliveries(ctx context.Context, in *deliveriesInput) (*deliveriesOutput, error) {
-	position, err := in.position()
+	before, err := in.number()
 	if err != nil {
 		return nil, a.errorOf(ctx, err)
-	}
-	before := int64(0)
-	if position != "" {
-		if before, err = strconv.ParseInt(position, 10, 64); err != nil {
-			return nil, a.errorOf(ctx, badCursor())
-		}
 	}
 	list, err := a.Reader.Deliveries(ctx, store.DeliveryQuery{Env: engine.DefaultEnv, Hook: in.Hook, Status: store.DeliveryStatus(in.Status), Before: before, Limit: in.Limit + 1})
 	if err != nil {

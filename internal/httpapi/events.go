@@ -165,26 +165,26 @@ func checkEvent(e eventBody, i int) error {
 }
 
 func (a *api) listEvents(ctx context.Context, in *eventsInput) (*eventsOutput, error) {
-	position, err := in.position()
+	before, err := in.number()
 	if err != nil {
 		return nil, a.errorOf(ctx, err)
 	}
-	before := int64(0)
-	if position != "" {
-		if before, err = strconv.ParseInt(position, 10, 64); err != nil {
-			return nil, a.errorOf(ctx, badCursor())
+	q := store.EventQuery{Env: engine.DefaultEnv, Name: in.Event, Before: before}
+	events, more, err := gather(in.Limit, func(last *store.Event, limit int) ([]store.Event, error) {
+		if q.Limit = limit; last != nil {
+			q.Before = last.Position
 		}
-	}
-	events, err := a.Reader.Events(ctx, store.EventQuery{Env: engine.DefaultEnv, Name: in.Event, Before: before, Limit: in.Limit + 1})
+		return a.Reader.Events(ctx, q)
+	}, func(e *store.Event) int { return len(e.Payload) })
 	if err != nil {
 		return nil, a.errorOf(ctx, err)
 	}
 	out := &eventsOutput{apitype.List[apitype.Event]{Data: []apitype.Event{}}}
-	for _, e := range events[:min(in.Limit, len(events))] {
+	for _, e := range events {
 		out.Body.Data = append(out.Body.Data, eventOf(e))
 	}
-	if len(events) > in.Limit {
-		out.Body.NextCursor = cursor(strconv.FormatInt(events[in.Limit-1].Position, 10))
+	if more {
+		out.Body.NextCursor = cursor(strconv.FormatInt(events[len(events)-1].Position, 10))
 	}
 	return out, nil
 }

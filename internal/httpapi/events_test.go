@@ -208,5 +208,20 @@ func TestAWebhookThatCannotBeTaken(t *testing.T) {
 	s := start(t)
 	s.do(raw{method: http.MethodPost, path: "/hooks/" + strings.Repeat("x", 300), body: "x"}).problem(t, http.StatusNotFound, "not_found")
 	s.do(raw{method: http.MethodPost, path: "/hooks/x", body: strings.Repeat("x", 512<<10+1)}).problem(t, http.StatusRequestEntityTooLarge, "body_too_large")
+	for name, sent := range map[string]raw{
+		"characters that are escaped": {path: "/hooks/x", body: strings.Repeat("\x01", 512<<10)},
+		"JSON, whose text is escaped": {path: "/hooks/x", body: `["` + strings.Repeat(`\\`, 256<<10-2) + `"]`},
+	} {
+		sent.method = http.MethodPost
+		if p := s.do(sent).problem(t, http.StatusRequestEntityTooLarge, "payload_too_large"); !strings.Contains(p.Detail, "1048576") {
+			t.Errorf("%s: %s", name, p.Detail)
+		}
+	}
+	s.deliver("github", signedGitHub(hookSecret, `{"action":"`+strings.Repeat(`\\`, 256<<10-20)+`"}`, "d1")).problem(t, http.StatusRequestEntityTooLarge, "payload_too_large")
+	for name, body := range map[string]string{"a text": strings.Repeat("x", 512<<10), "HTML": strings.Repeat("<p>", 170<<10), "bytes": strings.Repeat("\xff", 512<<10)} {
+		if a := s.do(raw{method: http.MethodPost, path: "/hooks/x", body: body}); a.status != http.StatusOK {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
+	}
 	s.do(raw{method: http.MethodGet, path: "/hooks/x"}).problem(t, http.StatusMethodNotAllowed, "method_not_allowed")
 }

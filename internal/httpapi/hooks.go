@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -48,16 +49,17 @@ func (a *api) hook(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, problem(http.StatusNotFound, "not_found", fmt.Sprintf("a webhook's name is a text of at most %d bytes: check the address that its sender has", wire.NameBytesMax-len(webhookEvent("")))))
 		return
 	}
-	body, err := readBody(w, r, eventBytesMax/2)
+	body, done, err := a.readBody(w, r, eventBytesMax/2)
 	if err != nil {
 		a.fail(w, r, err)
 		return
 	}
+	defer done()
 	if h, ok := a.Hooks[name]; ok {
 		a.configuredHook(w, r, h, body)
 		return
 	}
-	payload, err := json.Marshal(payloadOf(name, requestOf(r), body))
+	payload, err := payloadText(name, requestOf(r), body)
 	if err != nil {
 		a.fail(w, r, err)
 		return
@@ -136,7 +138,7 @@ func (a *api) reject(w http.ResponseWriter, r *http.Request, d store.Delivery, p
 
 // eventsOf are the events of a delivery: the provider's, if the delivery names one, and the hook's own, with one payload.
 func eventsOf(hook, event string, request webhookRequest, body []byte) ([]engine.NewEvent, error) {
-	payload, err := json.Marshal(payloadOf(hook, request, body))
+	payload, err := payloadText(hook, request, body)
 	if err != nil {
 		return nil, err
 	}
@@ -158,6 +160,23 @@ func requestOf(r *http.Request) webhookRequest {
 		}
 	}
 	return request
+}
+
+// payloadText is the payload of a webhook's events, within an event's limit. Of a body it has up to six times as much where that is
+// characters which JSON must escape, and twice as much where it is JSON.
+func payloadText(name string, request webhookRequest, body []byte) (json.RawMessage, error) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false) // a body of HTML or XML would be several times as large
+	if err := encoder.Encode(payloadOf(name, request, body)); err != nil {
+		return nil, err
+	}
+	payload := bytes.TrimSuffix(text.Bytes(), []byte("\n"))
+	if len(payload) > eventBytesMax {
+		return nil, problem(http.StatusRequestEntityTooLarge, "payload_too_large", fmt.Sprintf(
+			"the event of this webhook, which has its body as a text and, if it is JSON, as JSON, has %d bytes, and may have %d at most: have its sender send less, or a reference", len(payload), eventBytesMax))
+	}
+	return payload, nil
 }
 
 func payloadOf(name string, request webhookRequest, body []byte) webhookPayload {

@@ -60,8 +60,9 @@ const (
 
 type api struct {
 	Options
-	mux  *http.ServeMux
-	look look
+	mux    *http.ServeMux
+	look   look
+	bodies budget
 }
 
 // New makes the handler of everything that the server answers.
@@ -135,7 +136,8 @@ type requestIDKey struct{}
 // there.
 func (a *api) middleware(next http.Handler) http.Handler {
 	crossOrigin := http.NewCrossOriginProtection()
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(to http.ResponseWriter, r *http.Request) {
+		w := &answering{ResponseWriter: to}
 		requestID := r.Header.Get("X-Request-Id")
 		if requestID == "" || len(requestID) > requestIDBytesMax || !printable(requestID) {
 			requestID = id.Secret()
@@ -185,13 +187,36 @@ func (a *api) allowed(r *http.Request) []string {
 	return list
 }
 
-// recovered answers a panic, which is a fault of ours: strangers get an id, the log gets the rest.
-func (a *api) recovered(w http.ResponseWriter, r *http.Request) {
+// answering knows whether an answer has begun.
+type answering struct {
+	http.ResponseWriter
+	begun bool
+}
+
+func (w *answering) WriteHeader(status int) {
+	w.begun = true
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *answering) Write(b []byte) (int, error) {
+	w.begun = true
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *answering) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// recovered answers a panic, which is a fault of ours: strangers get an id, the log gets the rest. Where an answer has begun, the connection
+// is broken off: half of one must not look whole.
+func (a *api) recovered(w *answering, r *http.Request) {
 	if v := recover(); v != nil {
 		if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 			panic(v)
 		}
 		a.Logger.Error("a request panicked", "path", r.URL.Path, "requestId", requestID(r.Context()), "panic", v, "stack", string(debug.Stack()))
+		if w.begun {
+			panic(http.ErrAbortHandler)
+		}
 		a.fail(w, r, problem(http.StatusInternalServerError, "internal", "the server failed; its log has the details under this requestId"))
 	}
 }

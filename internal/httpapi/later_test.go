@@ -89,6 +89,7 @@ func asks(s *server, made chan<- string) func(context.Context, *apptest.Call) wi
 func TestACallbackTakesOneAnswerWithoutAKey(t *testing.T) {
 	for _, c := range []struct{ outcome, query, kind, body, output string }{
 		{"JSON", "", "application/json", `{"by":"ann"}`, `{"payload":{"by":"ann"}}`},
+		{"any JSON", "", "application/json", `{"a":1,"a":"\ud800"}`, `{"payload":{"a":1,"a":"\ud800"}}`},
 		{"a form", "", "application/x-www-form-urlencoded", `by=ann&ok=yes`, `{"payload":{"by":"ann","ok":"yes"}}`},
 		{"a query", "?by=ann", "", ``, `{"payload":{"by":"ann"}}`},
 		{"nothing", "", "", ``, `{}`},
@@ -104,7 +105,11 @@ func TestACallbackTakesOneAnswerWithoutAKey(t *testing.T) {
 			if page.status != http.StatusOK || !strings.Contains(page.body, `<form method="post">`) || page.header.Get("Content-Security-Policy") == "" {
 				t.Fatalf("a link's page: %d %s", page.status, page.body)
 			}
-			post := raw{method: http.MethodPost, path: path, body: c.body, header: map[string]string{"Authorization": "", "Content-Type": c.kind}}
+			// A browser says what origin the page's form is of, but for a page without a referrer; without TLS nothing else tells.
+			if policy := page.header.Get("Referrer-Policy"); policy != "same-origin" {
+				t.Errorf("the page's referrer policy is %q", policy)
+			}
+			post := raw{method: http.MethodPost, path: path, body: c.body, header: map[string]string{"Authorization": "", "Content-Type": c.kind, "Origin": s.url}}
 			if a := s.do(post); a.status != http.StatusOK {
 				t.Fatalf("%d %s", a.status, a.body)
 			}
@@ -121,5 +126,31 @@ func TestACallbackTakesOneAnswerWithoutAKey(t *testing.T) {
 			}
 			s.do(raw{method: http.MethodPost, path: "/callbacks/another"}).problem(t, http.StatusNotFound, "not_found")
 		})
+	}
+}
+
+// An answer is held to what every payload is held to; one that is refused leaves the callback open.
+func TestAnAnswerToACallbackIsCheckedAsAPayloadIs(t *testing.T) {
+	s := start(t)
+	made := make(chan string, 10)
+	s.app("shop", apptest.Workflow{Name: "ask", Play: asks(s, made)})
+	s.post("/v1/runs", `{"workflow":"ask"}`)
+	path := "/callbacks/" + <-made
+	for _, c := range []struct {
+		outcome, kind, body string
+		status              int
+		code                string
+	}{
+		{"bytes that are no text", "application/json", "{\"a\":\"\xff\"}", http.StatusBadRequest, "bad_request"},
+		{"no JSON", "application/json", `{"a":`, http.StatusBadRequest, "bad_request"},
+		{"too deep", "application/json", strings.Repeat("[", 300) + strings.Repeat("]", 300), http.StatusUnprocessableEntity, "payload_too_deep"},
+		{"a form that is too large as JSON", "application/x-www-form-urlencoded", "a=" + strings.Repeat("\x01", 512<<10), http.StatusRequestEntityTooLarge, "payload_too_large"},
+	} {
+		t.Run(c.outcome, func(t *testing.T) {
+			s.do(raw{method: http.MethodPost, path: path, body: c.body, header: map[string]string{"Authorization": "", "Content-Type": c.kind}}).problem(t, c.status, c.code)
+		})
+	}
+	if a := s.do(raw{method: http.MethodPost, path: path, body: `1`, header: map[string]string{"Authorization": ""}}); a.status != http.StatusOK {
+		t.Errorf("%d %s", a.status, a.body)
 	}
 }

@@ -83,7 +83,7 @@ func plain(h huma.API) []*huma.Operation {
 			OperationID: "hook", Method: http.MethodPost, Path: "/hooks/{name}", Summary: "Take a webhook in, as an event webhook.{name}", Security: nobody,
 			Description: "A configured hook's signature is checked first: it is answered 401 where it is wrong. Its delivery is kept, and is the provider's event too.",
 			Parameters:  []*huma.Param{{Name: "name", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}}},
-			RequestBody: &huma.RequestBody{Description: "anything, at most 512 KiB; it is kept as it came", Content: map[string]*huma.MediaType{"*/*": {}}},
+			RequestBody: &huma.RequestBody{Description: "anything, at most 512 KiB, and 1 MiB as the event's payload; it is kept as it came", Content: map[string]*huma.MediaType{"*/*": {}}},
 			Responses:   map[string]*huma.Response{"200": {Description: "The event, stored", Content: content(emitted)}, "default": problems},
 		},
 		health("liveness", "/livez"), health("health", "/healthz"), health("healthOnHosts", "/health"),

@@ -1,12 +1,9 @@
 package httpapi
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/nelkap/nelkap/internal/wire"
 )
@@ -15,7 +12,6 @@ import (
 const (
 	heartbeatBytesMax = 8 << 20 // some 40,000 calls of one process
 	idBytesMax        = 256     // process ids, call ids, nonces, tokens
-	firstReadMax      = 1 << 20 // memory that a body is given on its word, before it has come
 )
 
 // protocol registers what apps send. Its messages bear their calls' tokens.
@@ -51,13 +47,15 @@ func checkProcess(process string) error {
 // message makes the handler of one kind of message: read within its limit, decode, hand over, answer.
 func message[M any](a *api, bytesMax int64, handle func(context.Context, M) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		body, err := readBody(w, r, bytesMax)
+		body, done, err := a.readBody(w, r, bytesMax)
 		if err != nil {
 			a.fail(w, r, err)
 			return
 		}
 		var m M
-		if err := wire.Decode(body, &m); err != nil {
+		err = wire.Decode(body, &m)
+		done() // a heartbeat is held for long
+		if err != nil {
 			a.fail(w, r, problem(http.StatusBadRequest, "bad_request", err.Error()))
 			return
 		}
@@ -69,24 +67,6 @@ func message[M any](a *api, bytesMax int64, handle func(context.Context, M) (any
 			a.fail(w, r, err)
 		}
 	}
-}
-
-// readBody reads a whole body, within its limit and in time.
-func readBody(w http.ResponseWriter, r *http.Request, bytesMax int64) ([]byte, error) {
-	control := http.NewResponseController(w)
-	control.SetReadDeadline(time.Now().Add(bodyTimeout)) //nolint:errcheck // not every writer has deadlines; the limit holds without
-	defer control.SetReadDeadline(time.Time{})           //nolint:errcheck // likewise
-	var body bytes.Buffer
-	body.Grow(int(min(max(r.ContentLength, 0), bytesMax, firstReadMax)) + bytes.MinRead) // so that it is read in one piece
-	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, bytesMax))
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
-		return nil, problem(http.StatusRequestEntityTooLarge, "body_too_large", "the body has more than "+strconv.FormatInt(bytesMax, 10)+" bytes")
-	}
-	if err != nil {
-		return nil, problem(http.StatusBadRequest, "bad_request", "the body did not arrive whole")
-	}
-	return body.Bytes(), nil
 }
 
 func (a *api) callSteps(w http.ResponseWriter, r *http.Request) {

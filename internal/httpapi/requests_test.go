@@ -3,7 +3,9 @@ package httpapi_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +13,8 @@ import (
 	"github.com/nelkap/nelkap/internal/apitype"
 	"github.com/nelkap/nelkap/internal/apptest"
 	"github.com/nelkap/nelkap/internal/client"
+	"github.com/nelkap/nelkap/internal/engine"
+	"github.com/nelkap/nelkap/internal/httpapi"
 	"github.com/nelkap/nelkap/internal/id"
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/store/memory"
@@ -45,11 +49,13 @@ func TestBadRequestsAreRefusedWithWhatToDo(t *testing.T) {
 		"a field in another case":     {"/v1/runs", `{"workflow":"echo","Payload":1}`, 422, "invalid"},
 		"a long key":                  {"/v1/runs", `{"workflow":"echo","key":` + text(600) + `}`, 422, "invalid"},
 		"a negative life of the key":  {"/v1/runs", `{"workflow":"echo","key":"k","keyForMs":-1}`, 422, "invalid"},
+		"a life past all durations":   {"/v1/runs", `{"workflow":"echo","key":"k","keyForMs":18446744073710}`, 422, "invalid"},
 		"a payload too large":         {"/v1/runs", `{"workflow":"echo","payload":` + text(4*mebi+1) + `}`, 413, "payload_too_large"},
 		"a body too large":            {"/v1/runs", `{"workflow":"echo","payload":` + text(5*mebi) + `}`, 413, "body_too_large"},
 		"a payload too deep":          {"/v1/runs", `{"workflow":"echo","payload":` + nested(201) + `}`, 422, "payload_too_deep"},
 		"a payload deep past parsing": {"/v1/runs", `{"workflow":"echo","payload":` + nested(20_000) + `}`, 400, "bad_request"},
 		"replay: an unknown field":    {"/v1/runs/" + run + "/replay", `{"form":"x"}`, 422, "invalid"},
+		"replay: a payload too large": {"/v1/runs/" + run + "/replay", `{"payload":` + text(4*mebi+1) + `}`, 413, "payload_too_large"},
 		"replay: malformed":           {"/v1/runs/" + run + "/replay", `{`, 400, "bad_request"},
 		"event: malformed":            {"/v1/events", `{"event":`, 400, "bad_request"},
 		"event: something behind":     {"/v1/events", `{"event":"a"} x`, 400, "bad_request"},
@@ -69,6 +75,7 @@ func TestBadRequestsAreRefusedWithWhatToDo(t *testing.T) {
 	for _, body := range []string{`{"workflow":"echo","payload":` + text(4*mebi) + `}`, `{"workflow":"echo","payload":` + nested(200) + `}`} {
 		decode[apitype.StartedRun](t, s.post("/v1/runs", body), http.StatusCreated)
 	}
+	decode[apitype.StartedRun](t, s.post("/v1/runs/"+run+"/replay", `{"payload":`+text(4*mebi)+`}`), http.StatusCreated)
 	decode[apitype.EmittedEvent](t, s.post("/v1/events", `{"event":"a","payload":`+text(mebi)+`}`), http.StatusOK)
 }
 
@@ -186,6 +193,56 @@ func TestARequestWhoseOutcomeNobodyKnowsIsSafeToSendAgain(t *testing.T) {
 		a.problem(t, http.StatusServiceUnavailable, "outcome_unknown")
 		if a.header.Get("Retry-After") == "" || strings.Contains(a.body, "disk") {
 			t.Errorf("%s: Retry-After %q, %s", path, a.header.Get("Retry-After"), a.body)
+		}
+	}
+}
+
+// A value in the store that is no JSON is a fault of the server's. A run that has one is shown, and so is the page that it is on.
+func TestARunWithAValueThatIsNoJSONIsShown(t *testing.T) {
+	kept := memory.New()
+	s := startOn(t, kept, false)
+	s.app("shop", apptest.On("echo", echo))
+	good := s.ended(s.start(client.StartRun{Workflow: "echo", Payload: []byte(`{"a":1}`)}).ID)
+	record, err := kept.Record(t.Context(), engine.DefaultEnv, good.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := record.Run
+	bad.ID, bad.Version = id.New(id.Run), 1
+	if _, err := kept.Commit(t.Context(), []store.Change{{store.InsertRun{Run: bad, Payload: []byte(`{"a":`)}}}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := s.Runs(t.Context(), client.RunQuery{})
+	if err != nil || len(list.Data) != 2 {
+		t.Fatalf("%d runs, %v", len(list.Data), err)
+	}
+	if list.Data[0].ID != bad.ID || string(list.Data[0].Payload) != "null" || string(list.Data[1].Payload) != `{"a":1}` {
+		t.Errorf("%+v", list.Data)
+	}
+	if !strings.Contains(s.log.String(), "a stored value of a run is no JSON") {
+		t.Error("the log says nothing of it")
+	}
+}
+
+// broken is a store whose events can't be written as an answer.
+type broken struct{ store.Store }
+
+func (broken) Events(context.Context, store.EventQuery) ([]store.Event, error) {
+	return []store.Event{{Name: "paid", Payload: []byte(`{"a":`)}}, nil
+}
+
+// An answer that breaks once it has begun is broken off: it must not look whole.
+func TestAnAnswerThatBreaksIsBrokenOff(t *testing.T) {
+	kept := memory.New()
+	s := startOn(t, kept, false)
+	api := httptest.NewServer(httpapi.New(httpapi.Options{Engine: s.engine, Reader: broken{kept}, Dev: true}))
+	defer api.Close()
+	response, err := api.Client().Get(api.URL + "/v1/events")
+	if err == nil {
+		defer response.Body.Close()
+		text, readErr := io.ReadAll(response.Body)
+		if readErr == nil {
+			t.Errorf("it looks whole: %d %s", response.StatusCode, text)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -53,7 +52,7 @@ type startBody struct {
 	Payload  json.RawMessage `json:"payload,omitempty" doc:"any JSON, at most 4 MiB"`
 	App      string          `json:"app,omitempty" doc:"the app that has the workflow; needed where several have one of this name"`
 	Key      string          `json:"key,omitempty" maxLength:"512" doc:"one run for each key of this app's workflow: a second start answers the first's run"`
-	KeyForMs int64           `json:"keyForMs,omitempty" minimum:"1" doc:"how long the key is kept; without it for ever"`
+	KeyForMs int64           `json:"keyForMs,omitempty" minimum:"1" maximum:"3155760000000" doc:"how long the key is kept, at most 100 years; without it for ever"`
 	At       *time.Time      `json:"at,omitempty" doc:"when the run's first call is due, at most a year from now; past is at once"`
 	DelayMs  int64           `json:"delayMs,omitempty" minimum:"0" maximum:"31622400000" doc:"how long from now the run's first call is due, in place of at"`
 	ID       string          `json:"id,omitempty" doc:"run_…, drawn by the client before its first try, so that a try again finds the run"`
@@ -66,12 +65,6 @@ type replayBody struct {
 	Payload  json.RawMessage `json:"payload,omitempty" doc:"in the place of the original's"`
 	KeepKeys *bool           `json:"keepKeys,omitempty" doc:"whether steps have the original's idempotency keys; without it they do in a replay from a step, and not in a whole one"`
 	Events   string          `json:"events,omitempty" enum:"original,new" doc:"whether waits for events look back to the original's creation, which is the default, or to their own run's"`
-}
-
-// PageInput says which page of a list is asked for.
-type PageInput struct {
-	Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"20"`
-	Cursor string `query:"cursor" doc:"the nextCursor of the page before"`
 }
 
 // RequestKey is the header that makes a request safe to send again. It is exported, as PageInput is, because huma reads no embedded
@@ -139,7 +132,10 @@ func (a *api) runs(h huma.API) {
 	huma.Register(h, huma.Operation{OperationID: "listRuns", Method: http.MethodGet, Path: "/v1/runs", Summary: "List runs, newest first"}, a.listRuns)
 	huma.Register(h, huma.Operation{OperationID: "getRun", Method: http.MethodGet, Path: "/v1/runs/{id}", Summary: "Get a run"}, a.getRun)
 	huma.Register(h, huma.Operation{OperationID: "listSteps", Method: http.MethodGet, Path: "/v1/runs/{id}/steps", Summary: "List a run's steps, in the order in which they were saved"}, a.listSteps)
-	huma.Register(h, huma.Operation{OperationID: "replayRun", Method: http.MethodPost, Path: "/v1/runs/{id}/replay", Summary: "Replay a run as a new one", DefaultStatus: http.StatusCreated}, a.replayRun)
+	huma.Register(h, huma.Operation{
+		OperationID: "replayRun", Method: http.MethodPost, Path: "/v1/runs/{id}/replay", Summary: "Replay a run as a new one", DefaultStatus: http.StatusCreated,
+		MaxBodyBytes: runBytesMax, BodyReadTimeout: bodyTimeout,
+	}, a.replayRun)
 	huma.Register(h, huma.Operation{
 		OperationID: "planReplay", Method: http.MethodGet, Path: "/v1/runs/{id}/replay", Summary: "Say what a replay would do",
 		Description: "Which saved steps it would keep, and which would act, or wait, again.",
@@ -295,54 +291,29 @@ func (a *api) listLogs(ctx context.Context, in *logsInput) (*logsOutput, error) 
 	return out, nil
 }
 
-// number is the position of a list that is numbered; 0 without a cursor.
-func (p PageInput) number() (int64, error) {
-	position, err := p.position()
-	if err != nil || position == "" {
-		return 0, err
-	}
-	n, err := strconv.ParseInt(position, 10, 64)
-	if err != nil {
-		return 0, badCursor()
-	}
-	return n, nil
-}
-
 func (a *api) listRuns(ctx context.Context, in *runsInput) (*runsOutput, error) {
-	before, err := in.position()
+	before, err := in.run()
 	if err != nil {
 		return nil, a.errorOf(ctx, err)
 	}
-	records, err := a.Reader.Runs(ctx, store.RunQuery{Env: engine.DefaultEnv, App: in.App, Workflow: in.Workflow, Status: workflow.Status(in.Status), Key: in.Key, Before: before, Limit: in.Limit + 1})
+	q := store.RunQuery{Env: engine.DefaultEnv, App: in.App, Workflow: in.Workflow, Status: workflow.Status(in.Status), Key: in.Key, Before: before}
+	records, more, err := gather(in.Limit, func(last *store.RunRecord, limit int) ([]store.RunRecord, error) {
+		if q.Limit = limit; last != nil {
+			q.Before = last.ID
+		}
+		return a.Reader.Runs(ctx, q)
+	}, func(r *store.RunRecord) int { return len(r.Payload) + len(r.Output) + len(r.Error) })
 	if err != nil {
 		return nil, a.errorOf(ctx, err)
 	}
 	out := &runsOutput{apitype.List[apitype.Run]{Data: []apitype.Run{}}}
-	for _, r := range records[:min(in.Limit, len(records))] {
+	for _, r := range records {
 		out.Body.Data = append(out.Body.Data, a.runOf(r))
 	}
-	if len(records) > in.Limit {
-		out.Body.NextCursor = cursor(records[in.Limit-1].ID)
+	if more {
+		out.Body.NextCursor = cursor(records[len(records)-1].ID)
 	}
 	return out, nil
-}
-
-// cursor makes a position opaque: what it is made of may change.
-func cursor(position string) *string {
-	text := base64.RawURLEncoding.EncodeToString([]byte(position))
-	return &text
-}
-
-func (p PageInput) position() (string, error) {
-	b, err := base64.RawURLEncoding.DecodeString(p.Cursor)
-	if err != nil || len(b) > keyBytesMax {
-		return "", badCursor()
-	}
-	return string(b), nil
-}
-
-func badCursor() error {
-	return problem(http.StatusUnprocessableEntity, "bad_cursor", "cursor must be the nextCursor of a page before, unchanged")
 }
 
 // checkPayload bounds a payload in bytes and in depth.
@@ -358,7 +329,7 @@ func checkPayload(payload []byte, bytesMax int) error {
 
 func (a *api) runOf(r store.RunRecord) apitype.Run {
 	out := apitype.Run{
-		ID: r.ID, Workflow: r.Workflow, App: r.App, Status: string(r.Status), Payload: r.Payload, Output: r.Output,
+		ID: r.ID, Workflow: r.Workflow, App: r.App, Status: string(r.Status), Payload: a.shown(r, r.Payload), Output: a.shown(r, r.Output),
 		Error: errorOf(r.Error), Event: optional(r.Event), EventID: optional(r.EventID), Key: optional(r.Key), ReplayOf: optional(r.ReplayOf),
 		Attempt: r.Attempts + 1, Restart: r.Restart, Closing: r.Closing() && !r.Status.Final(), Warning: optional(r.Warning), CreatedAt: apitype.At(r.CreatedAt), StartedAt: apitype.At(r.StartedAt), EndedAt: apitype.At(r.EndedAt),
 	}
@@ -372,6 +343,16 @@ func (a *api) runOf(r store.RunRecord) apitype.Run {
 		out.WaitingFor = &apitype.WaitingFor{Reason: w.Reason, NextAt: apitype.At(w.NextAt)}
 	}
 	return out
+}
+
+// shown is a run's value as an answer can hold it. One that is no JSON is a fault of ours: null stands in its place, so that the run, and the
+// page that it is on, can be seen at all.
+func (a *api) shown(r store.RunRecord, value json.RawMessage) json.RawMessage {
+	if len(value) == 0 || json.Valid(value) {
+		return value
+	}
+	a.Logger.Error("a stored value of a run is no JSON; it is shown as null", "run", r.ID, "bytes", len(value))
+	return json.RawMessage("null")
 }
 
 // errorOf reads a saved error. One that can't be read is shown as it stands.
@@ -418,13 +399,19 @@ func (a *api) chapterSteps(ctx context.Context, in *stepsInput, after int64) (ap
 		return a.steps(ctx, in.ID, after, in.Limit)
 	}
 	list := apitype.List[apitype.Step]{Data: []apitype.Step{}}
-	entries, err := a.Reader.Entries(ctx, store.EntryQuery{RunID: in.ID, Chapter: &in.Restart, After: after, EntriesMax: in.Limit + 1, BytesMax: wire.CallBytesMax})
-	shown := entries[:min(in.Limit, len(entries))]
-	for _, e := range shown {
+	q := store.EntryQuery{RunID: in.ID, Chapter: &in.Restart, After: after, EntriesMax: in.Limit, BytesMax: wire.CallBytesMax}
+	entries, err := a.Reader.Entries(ctx, q)
+	if err != nil || len(entries) == 0 {
+		return list, err
+	}
+	for _, e := range entries {
 		list.Data = append(list.Data, savedStep(e, nil))
 	}
-	if len(entries) > len(shown) {
-		list.NextCursor = cursor(strconv.FormatInt(shown[len(shown)-1].Entry, 10))
+	// The page may have been cut by its bytes as well as by its entries: whether others follow is known only by looking.
+	q.After, q.EntriesMax = entries[len(entries)-1].Entry, 1
+	following, err := a.Reader.Entries(ctx, q)
+	if len(following) > 0 {
+		list.NextCursor = cursor(strconv.FormatInt(q.After, 10))
 	}
 	return list, err
 }

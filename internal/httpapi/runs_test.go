@@ -207,11 +207,17 @@ func TestRunsAreListedInPages(t *testing.T) {
 	}
 	for path, code := range map[string]string{
 		"/v1/runs?limit=0": "invalid", "/v1/runs?limit=101": "invalid", "/v1/runs?limit=x": "invalid", "/v1/runs?status=done": "invalid",
+		"/v1/runs?cursor=zzz": "bad_cursor", "/v1/runs?cursor=cnVuX3g": "bad_cursor", "/v1/schedules?cursor=zzz": "bad_cursor", "/v1/schedules?cursor=AA": "bad_cursor",
+		"/v1/deliveries?cursor=eA": "bad_cursor", "/v1/events?cursor=LTE": "bad_cursor",
 		"/v1/runs?cursor=!!": "bad_cursor", "/v1/runs/" + want[0] + "/steps?cursor=" + "eA": "bad_cursor", "/v1/events?cursor=eA": "bad_cursor",
 		"/v1/runs/" + want[0] + "?waitMs=30001": "invalid",
 	} {
 		s.do(raw{method: http.MethodGet, path: path}).problem(t, http.StatusUnprocessableEntity, code)
 	}
+}
+
+func TestAVerificationsCursorIsARuns(t *testing.T) {
+	start(t).post("/v1/verify", `{"url":"http://127.0.0.1:1","cursor":"zzz"}`).problem(t, http.StatusUnprocessableEntity, "bad_cursor")
 }
 
 func TestAStartMayWaitForItsRun(t *testing.T) {

@@ -60,16 +60,22 @@ func (a *api) listSchedules(ctx context.Context, in *schedulesInput) (*schedules
 	if err != nil {
 		return nil, a.errorOf(ctx, err)
 	}
-	list, err := a.Reader.Schedules(ctx, store.ScheduleQuery{Env: engine.DefaultEnv, After: after, Limit: in.Limit + 1})
+	q := store.ScheduleQuery{Env: engine.DefaultEnv, After: after}
+	list, more, err := gather(in.Limit, func(last *store.Schedule, limit int) ([]store.Schedule, error) {
+		if q.Limit = limit; last != nil {
+			q.After = last.ID
+		}
+		return a.Reader.Schedules(ctx, q)
+	}, func(s *store.Schedule) int { return len(s.Payload) })
 	if err != nil {
 		return nil, a.errorOf(ctx, err)
 	}
 	out := &schedulesOutput{apitype.List[apitype.Schedule]{Data: []apitype.Schedule{}}}
-	for _, s := range list[:min(in.Limit, len(list))] {
+	for _, s := range list {
 		out.Body.Data = append(out.Body.Data, scheduleOf(s))
 	}
-	if len(list) > in.Limit {
-		out.Body.NextCursor = cursor(list[in.Limit-1].ID)
+	if more {
+		out.Body.NextCursor = cursor(list[len(list)-1].ID)
 	}
 	return out, nil
 }

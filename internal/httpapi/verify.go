@@ -31,7 +31,7 @@ func (a *api) verifications(h huma.API) {
 }
 
 func (a *api) verify(ctx context.Context, in *verifyInput) (*verifyOutput, error) {
-	before, err := PageInput{Cursor: in.Body.Cursor}.position()
+	before, err := PageInput{Cursor: in.Body.Cursor}.run()
 	if err != nil {
 		return nil, a.errorOf(ctx, err)
 	}

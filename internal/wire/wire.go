@@ -34,6 +34,8 @@ const (
 	PageEntriesMax = 1_000    // entries in one page of steps
 	PageBytesMax   = 4 << 20  // results in one page of steps
 	nestingMax     = 200      // depth of causes is 8; of whole messages this
+
+	DurationMsMax = 3_155_760_000_000 // 100 years: what is longer is for ever, and may not fit Go's durations
 )
 
 // Time is an instant as JSON carries it: RFC 3339, UTC, milliseconds.
@@ -520,6 +522,8 @@ func checkKey(item *Item) string {
 		return fmt.Sprintf("claim %q: until is \"failed\" or absent, not %q", item.Name, clip(item.Until))
 	case item.ForMs < 0:
 		return fmt.Sprintf("claim %q: forMs can't be negative", item.Name)
+	case item.ForMs > DurationMsMax:
+		return fmt.Sprintf("claim %q: forMs is at most %d, which is 100 years; without it the key is kept for ever", item.Name, int64(DurationMsMax))
 	}
 	return ""
 }

@@ -72,6 +72,7 @@ func TestItemsThatBreakTheProtocolAreNamed(t *testing.T) {
 		"kind": func(i *wire.Item) { i.Kind = "sleep" }, "no name": func(i *wire.Item) { i.Name = "" },
 		"long name": func(i *wire.Item) { i.Name = strings.Repeat("x", wire.NameBytesMax+1) }, "number": func(i *wire.Item) { i.Number = 0 },
 		"attempt": func(i *wire.Item) { i.Attempt = -1 }, "op": func(i *wire.Item) { i.Op = "jump" }, "no error": func(i *wire.Item) { i.Op = wire.OpFailed },
+		"a claim past all durations": func(i *wire.Item) { i.Op, i.Kind, i.Key, i.ForMs = wire.OpClaim, "claim", "k", 18446744073710 },
 	} {
 		bad := good
 		change(&bad)

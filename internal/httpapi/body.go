@@ -1,0 +1,115 @@
+package httpapi
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// Bounds of the memory of bodies that come without a key: whoever can reach the port may begin many, and pause.
+const (
+	bodiesBytesMax = 256 << 20 // sixteen of the largest at once
+	bodyBytesFree  = 64 << 10  // of each body, not counted: as many as its headers may have
+	bodyBytesFirst = 512       // room for a body that does not say its length
+	bodyBytesWord  = 1 << 20   // room that a body is given on its word, once it has outgrown what is free
+)
+
+// budget is a number of bytes that those who read bodies share. Nobody waits for it: who waits holds a connection and what it has read.
+type budget struct{ used atomic.Int64 }
+
+// take gives n bytes, or none.
+func (b *budget) take(n int64) bool {
+	if b.used.Add(n) <= bodiesBytesMax {
+		return true
+	}
+	b.used.Add(-n)
+	return false
+}
+
+// body is a request's body as it comes. What it may hold in memory is its own until it is done.
+type body struct {
+	bytes []byte
+	taken int64
+	of    *budget
+}
+
+// done gives back what was taken. It may be called twice.
+func (b *body) done() {
+	b.of.used.Add(-b.taken)
+	b.taken = 0
+}
+
+// grow makes room for n bytes; false if the budget has none.
+func (b *body) grow(n int64) bool {
+	if n > bodyBytesFree {
+		if !b.of.take(n) {
+			return false
+		}
+		b.taken += n
+	}
+	larger := make([]byte, len(b.bytes), n)
+	copy(larger, b.bytes)
+	if held := int64(cap(b.bytes)); held > bodyBytesFree {
+		b.of.used.Add(-held)
+		b.taken -= held
+	}
+	b.bytes = larger
+	return true
+}
+
+var errNoRoom = errors.New("too many large bodies at once")
+
+// read reads a body of at most most bytes to its end. Its room is doubled as it comes, whatever it says of itself, unless that is little.
+func (b *body) read(from io.Reader, says, most int64) error {
+	if !b.grow(min(max(says+1, bodyBytesFirst), bodyBytesFree)) {
+		return errNoRoom
+	}
+	for {
+		if len(b.bytes) == cap(b.bytes) {
+			larger := 2 * int64(cap(b.bytes))
+			if says < bodyBytesWord {
+				larger = max(larger, says+1)
+			}
+			if !b.grow(min(larger, most+1)) {
+				return errNoRoom
+			}
+		}
+		n, err := from.Read(b.bytes[len(b.bytes):cap(b.bytes)])
+		b.bytes = b.bytes[:len(b.bytes)+n]
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// readBody reads a whole body of a route that needs no key, within its limit, in time, and within what all of them may hold: done gives
+// that back.
+func (a *api) readBody(w http.ResponseWriter, r *http.Request, bytesMax int64) (bytes []byte, done func(), err error) {
+	control := http.NewResponseController(w)
+	control.SetReadDeadline(time.Now().Add(bodyTimeout)) //nolint:errcheck // not every writer has deadlines; the limit holds without
+	defer control.SetReadDeadline(time.Time{})           //nolint:errcheck // likewise
+	if wrapped, ok := w.(*answering); ok {
+		w = wrapped.ResponseWriter // net/http's own closes the connection where a body is too large
+	}
+	b := &body{of: &a.bodies}
+	err = b.read(http.MaxBytesReader(w, r.Body, bytesMax), r.ContentLength, bytesMax)
+	var tooLarge *http.MaxBytesError
+	switch {
+	case err == nil:
+		return b.bytes, b.done, nil
+	case errors.As(err, &tooLarge):
+		err = problem(http.StatusRequestEntityTooLarge, "body_too_large", "the body has more than "+strconv.FormatInt(bytesMax, 10)+" bytes")
+	case errors.Is(err, errNoRoom):
+		err = problem(http.StatusTooManyRequests, "busy", "too many large bodies are being sent at once: try again after Retry-After")
+	default:
+		err = problem(http.StatusBadRequest, "bad_request", "the body did not arrive whole")
+	}
+	b.done()
+	return nil, nil, err
+}
