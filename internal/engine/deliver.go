@@ -18,6 +18,9 @@ const (
 	// gigabyte.
 	rejectedMax      = 1_000
 	rejectedBytesMax = 64 << 20
+	// trimEvery is how many deliveries are rejected between looks whether they are too many: whoever can reach the port decides how many come,
+	// and a look takes longer than keeping one.
+	trimEvery = 32
 	// deliveriesPage: a delivery has at most half a megabyte, and no commit should wait for more than some.
 	deliveriesPage = 50
 	deliveryRounds = 200 // of a sweep
@@ -127,17 +130,18 @@ func (e *Engine) standingDelivery(ctx context.Context, r DeliverRequest, d store
 	return Delivered{Delivery: d}, err
 }
 
-// Reject keeps a delivery that emits nothing, apart from the others and within bounds: the oldest make room for it. While the server is
-// busy it is not kept.
+// Reject keeps a delivery that emits nothing, apart from the others and within bounds, but for the last trimEvery: the oldest make room. While
+// the server is busy it is not kept.
 func (e *Engine) Reject(d store.Delivery) error {
 	if err := e.committer.refuses(); err != nil {
 		return err
 	}
 	d.ID, d.ReceivedAt, d.Status = id.New(id.Delivery), e.now(), store.DeliveryRejected
-	_, err := e.committer.commit(store.Change{
-		store.InsertDelivery{Delivery: d},
-		store.DropDeliveries{Rejected: true, CountMax: rejectedMax, BytesMax: rejectedBytesMax, Limit: rejectedMax},
-	})
+	change := store.Change{store.InsertDelivery{Delivery: d}}
+	if e.rejections.Add(1)%trimEvery == 0 {
+		change = append(change, store.DropDeliveries{Rejected: true, CountMax: rejectedMax, BytesMax: rejectedBytesMax, Limit: rejectedMax})
+	}
+	_, err := e.committer.commit(change)
 	return err
 }
 
@@ -146,7 +150,7 @@ func (e *Engine) sweepDeliveries() error {
 	before := e.now().Add(-e.options.DeliveriesFor)
 	for _, op := range []store.DropDeliveries{
 		{Before: before, CountMax: e.options.DeliveriesMax, Limit: deliveriesPage},
-		{Rejected: true, Before: before, Limit: deliveriesPage},
+		{Rejected: true, Before: before, CountMax: rejectedMax, BytesMax: rejectedBytesMax, Limit: deliveriesPage},
 	} {
 		for range deliveryRounds {
 			res, err := e.committer.commit(store.Change{op})

@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/call"
@@ -116,6 +117,8 @@ type Engine struct {
 	matching  hint      // there may be waits to look at
 	looks     chan look // asks for a pass of the matcher that begins after the asking
 	dueHint   hint      // there may be something due earlier than was known
+
+	rejections atomic.Int64 // deliveries that were rejected
 
 	mu        sync.Mutex       // guards what follows
 	live      map[string]*live // by call
