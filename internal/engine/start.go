@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/id"
@@ -318,7 +319,9 @@ func gone(b *birth, owner string) Started {
 // checkPlaces refuses a send whose payload was sent from another place of the step before (K1): the two may have changed places.
 // A lone send that only differs is not refused: its first stands.
 func (e *Engine) checkPlaces(ctx context.Context, key store.Key) error {
-	keys, err := e.store.Keys(ctx, key.Env, store.KeySend, key.Scope, e.now())
+	// A run may have sent ten thousand times: only what the step has sent of this kind and name is read.
+	q := store.KeyQuery{Env: key.Env, Kind: store.KeySend, Scope: key.Scope, Prefix: withoutPlace(key.Key), Now: e.now()}
+	keys, err := e.store.Keys(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -332,26 +335,15 @@ func (e *Engine) checkPlaces(ctx context.Context, key store.Key) error {
 		return nil
 	}
 	for _, k := range keys {
-		if k.Key != key.Key && k.Hash == key.Hash && samePlaces(k.Key, key.Key) && (own != nil || k.Differs) {
+		if k.Key != key.Key && k.Hash == key.Hash && (own != nil || k.Differs) {
 			return ErrAmbiguousSend
 		}
 	}
 	return nil
 }
 
-// samePlaces tells whether two derived keys differ only in their place.
-func samePlaces(a, b string) bool {
-	var x, y []jsontext.Value
-	if json.Unmarshal([]byte(a), &x) != nil || json.Unmarshal([]byte(b), &y) != nil || len(x) != len(y) {
-		return false
-	}
-	for i := range len(x) - 1 {
-		if string(x[i]) != string(y[i]) {
-			return false
-		}
-	}
-	return true
-}
+// withoutPlace is what derived keys have in common that differ only in their place: all but the number at the end.
+func withoutPlace(key string) string { return key[:strings.LastIndexByte(key, ',')+1] }
 
 // tryBegin begins a new run's first call in the commit that stores it, if its app has room (one commit fewer per run).
 func (e *Engine) tryBegin(run workflow.Run) (workflow.Run, *queue) {

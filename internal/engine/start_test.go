@@ -107,7 +107,7 @@ func TestExpiredKeysAreSweptAway(t *testing.T) {
 		created := time.Now()
 		time.Sleep(30 * time.Minute)
 		// Seen from before its end, the short key would still be there.
-		keys, err := s.Keys(context.Background(), engine.DefaultEnv, store.KeyRun, "app\x00w", created)
+		keys, err := s.Keys(context.Background(), store.KeyQuery{Env: engine.DefaultEnv, Kind: store.KeyRun, Scope: "app\x00w", Now: created})
 		if err != nil || len(keys) != 1 || keys[0].Key != "long" {
 			t.Fatalf("%+v, %v", keys, err)
 		}
@@ -255,7 +255,7 @@ func TestAnEventsIDIsKnownForNinetyDays(t *testing.T) {
 			after time.Duration
 			want  int
 		}{{90*24*time.Hour - time.Second, 1}, {90 * 24 * time.Hour, 0}} {
-			keys, err := s.Keys(context.Background(), engine.DefaultEnv, store.KeyEvent, "e", time.Now().Add(c.after))
+			keys, err := s.Keys(context.Background(), store.KeyQuery{Env: engine.DefaultEnv, Kind: store.KeyEvent, Scope: "e", Now: time.Now().Add(c.after)})
 			if err != nil {
 				t.Fatal(err)
 			}

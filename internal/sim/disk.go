@@ -246,8 +246,8 @@ func (d *disk) Events(ctx context.Context, q store.EventQuery) ([]store.Event, e
 }
 
 // Keys implements store.Reader.
-func (d *disk) Keys(ctx context.Context, env string, kind store.KeyKind, scope string, now time.Time) ([]store.Key, error) {
-	return read(ctx, d, "keys "+scope, func() ([]store.Key, error) { return d.node.world.store.Keys(ctx, env, kind, scope, now) })
+func (d *disk) Keys(ctx context.Context, q store.KeyQuery) ([]store.Key, error) {
+	return read(ctx, d, "keys "+q.Scope, func() ([]store.Key, error) { return d.node.world.store.Keys(ctx, q) })
 }
 
 // Waits implements store.Reader.

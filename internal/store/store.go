@@ -93,8 +93,8 @@ type Reader interface {
 	Event(ctx context.Context, env, name, id string) (Event, error)
 	// Events lists events in the order that the query names.
 	Events(ctx context.Context, q EventQuery) ([]Event, error)
-	// Keys lists the keys of one scope that are alive at now.
-	Keys(ctx context.Context, env string, kind KeyKind, scope string, now time.Time) ([]Key, error)
+	// Keys lists the keys of one scope that are alive, in their order.
+	Keys(ctx context.Context, q KeyQuery) ([]Key, error)
 	// Apps lists all apps in the order of environment and name.
 	Apps(ctx context.Context) ([]App, error)
 	// Delivery reads one delivery, whole. ErrNotFound, also for another environment's.
@@ -515,6 +515,24 @@ type Key struct {
 	// OwnerStatus and OwnerEndedAt are, of a claim whose owner has been dropped, how and when it ended; set by DropRuns.
 	OwnerStatus  workflow.Status
 	OwnerEndedAt time.Time
+}
+
+// KeyQuery selects the keys of one scope that are alive at Now.
+type KeyQuery struct {
+	Env    string
+	Kind   KeyKind
+	Scope  string
+	Prefix string // with which they begin; empty: all
+	Now    time.Time
+}
+
+// Range is what bounds the keys that begin with the prefix, byte by byte: from the first text up to but not with the second.
+func (q *KeyQuery) Range() (from, to string) {
+	if q.Prefix == "" {
+		return "", "\xff" // after every text
+	}
+	last := len(q.Prefix) - 1
+	return q.Prefix, q.Prefix[:last] + string([]byte{q.Prefix[last] + 1})
 }
 
 // App is an app's record. Manifest is the JSON that the app answered last.

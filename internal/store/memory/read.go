@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/store"
@@ -189,12 +190,12 @@ func (s *Store) within(q store.EventQuery, e store.Event) bool {
 }
 
 // Keys implements store.Reader.
-func (s *Store) Keys(_ context.Context, env string, kind store.KeyKind, scope string, now time.Time) ([]store.Key, error) {
+func (s *Store) Keys(_ context.Context, q store.KeyQuery) ([]store.Key, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []store.Key
 	for id, key := range s.keys {
-		if id.env == env && id.kind == kind && id.scope == scope && !expired(key, now) {
+		if id.env == q.Env && id.kind == q.Kind && id.scope == q.Scope && strings.HasPrefix(id.key, q.Prefix) && !expired(key, q.Now) {
 			out = append(out, *key)
 		}
 	}

@@ -189,8 +189,9 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) ([]store.Event, 
 }
 
 // Keys implements store.Reader.
-func (s *Store) Keys(ctx context.Context, env string, kind store.KeyKind, scope string, now time.Time) ([]store.Key, error) {
-	return list(ctx, s, sqlSelectKeys, (&params{}).text(env).list(string(kind)).text(scope).time(now), scanKey)
+func (s *Store) Keys(ctx context.Context, q store.KeyQuery) ([]store.Key, error) {
+	from, to := q.Range()
+	return list(ctx, s, sqlSelectKeys, (&params{}).text(q.Env).list(string(q.Kind)).text(q.Scope).text(from).text(to).time(q.Now), scanKey)
 }
 
 // Apps implements store.Reader.

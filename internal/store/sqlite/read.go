@@ -309,11 +309,19 @@ func scanKey(r *scanner) store.Key {
 }
 
 // Keys implements store.Reader.
-func (s *Store) Keys(ctx context.Context, env string, kind store.KeyKind, scope string, now time.Time) ([]store.Key, error) {
+func (s *Store) Keys(ctx context.Context, q store.KeyQuery) ([]store.Key, error) {
+	from, to := q.Range()
 	var out []store.Key
 	err := s.read(ctx, func(conn *sqlite.Conn) error {
 		return query(conn, sqlSelectKeys,
-			func(b *binder) { b.text(env); b.text(string(kind)); b.text(scope); b.time(now) },
+			func(b *binder) {
+				b.text(q.Env)
+				b.text(string(q.Kind))
+				b.text(q.Scope)
+				b.text(from)
+				b.text(to)
+				b.time(q.Now)
+			},
 			func(r *scanner) error { out = append(out, scanKey(r)); return nil })
 	})
 	return out, err

@@ -128,7 +128,7 @@ const (
 	sqlDropEvents        = `DELETE FROM events WHERE position IN (SELECT position FROM (SELECT position, created_at FROM events ORDER BY position LIMIT +?2) WHERE created_at <= +?1 AND position < (SELECT max(position) FROM events))`
 	sqlPutKey            = `INSERT OR REPLACE INTO keys (env, kind, scope, key, owner, hash, differs, answer, expires_at, owner_status, owner_ended_at) VALUES (?,?,?,?,?,?,?,?,?,?,?)`
 	sqlSelectKey         = `SELECT ` + keyColumns + ` FROM keys WHERE env=+? AND kind=+? AND scope=+? AND key=+? AND (expires_at=0 OR expires_at>+?)`
-	sqlSelectKeys        = `SELECT ` + keyColumns + ` FROM keys WHERE env=+? AND kind=+? AND scope=+? AND (expires_at=0 OR expires_at>+?) ORDER BY key`
+	sqlSelectKeys        = `SELECT ` + keyColumns + ` FROM keys WHERE env=+? AND kind=+? AND scope=+? AND key >= +? AND key < +? AND (expires_at=0 OR expires_at>+?) ORDER BY key`
 	sqlMarkKeyDiffers    = `UPDATE keys SET differs=1 WHERE env=+? AND kind=+? AND scope=+? AND key=+?`
 	sqlDeleteKeysOfScope = `DELETE FROM keys WHERE env=+? AND kind=+? AND scope=+?`
 	sqlDeleteExpiredKeys = `DELETE FROM keys WHERE (env, kind, scope, key) IN

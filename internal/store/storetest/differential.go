@@ -437,7 +437,7 @@ func Dump(t failer, s store.Reader) Contents {
 			c.Logs[run.ID][i].Position = 0 // which may be used again once its run is gone
 		}
 		for _, kind := range drawnKeys {
-			keys, err := s.Keys(ctx, "default", kind, run.ID, T0)
+			keys, err := s.Keys(ctx, store.KeyQuery{Env: "default", Kind: kind, Scope: run.ID, Now: T0})
 			check(err)
 			c.Keys = append(c.Keys, keys...)
 		}

@@ -87,3 +87,23 @@ func runsAreListed(t *testing.T, s store.Store) {
 		equal(t, got, c.want)
 	}
 }
+
+func keysAreListed(t *testing.T, s store.Store) {
+	begun(t, s, 1)
+	for _, key := range []string{`[0,"a",1]`, `[0,"a",2]`, `[0,"a-",1]`, `[0,"ü",1]`, "\U0010ffff", "z"} {
+		must(t, s, store.TakeKey{Key: store.Key{Env: "default", Kind: store.KeySend, Scope: "run_0001", Key: key, Owner: "o"}, Now: T0})
+	}
+	for prefix, want := range map[string][]string{
+		"": {`[0,"a",1]`, `[0,"a",2]`, `[0,"a-",1]`, `[0,"ü",1]`, "z", "\U0010ffff"}, `[0,"a",`: {`[0,"a",1]`, `[0,"a",2]`}, `[0,"b`: nil,
+	} {
+		list, err := s.Keys(context.Background(), store.KeyQuery{Env: "default", Kind: store.KeySend, Scope: "run_0001", Prefix: prefix, Now: T0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for i := range list {
+			got = append(got, list[i].Key)
+		}
+		equal(t, got, want)
+	}
+}

@@ -142,18 +142,18 @@ func droppedRunsLeaveTheirKeys(t *testing.T, s store.Store) {
 	equal(t, kept(t, s), "4 3 1")
 	equal(t, Dump(t, s).States[other.ID], whole)
 	equal(t, len(entries(t, s, NewRun(4).ID, 0)), 1) // a replay's are its own
-	keys, err := s.Keys(ctx, "default", store.KeyRun, "shop\x00w", T0)
+	keys, err := s.Keys(ctx, store.KeyQuery{Env: "default", Kind: store.KeyRun, Scope: "shop\x00w", Now: T0})
 	if err != nil || len(keys) != 2 || keys[1].Owner != run.ID || keys[1].OwnerStatus != "" {
 		t.Errorf("K3: the keys are %+v, %v", keys, err)
 	}
-	claims, err := s.Keys(ctx, "default", store.KeyClaim, "shop\x00w", T0)
+	claims, err := s.Keys(ctx, store.KeyQuery{Env: "default", Kind: store.KeyClaim, Scope: "shop\x00w", Now: T0})
 	if err != nil || len(claims) != 2 || claims[0].OwnerStatus != "" || claims[1].OwnerStatus != workflow.Completed || !claims[1].OwnerEndedAt.Equal(T0.Add(time.Second)) {
 		t.Errorf("K3: the claims are %+v, %v", claims, err)
 	}
 	passed := claims[1]
 	passed.Owner, passed.OwnerStatus, passed.OwnerEndedAt = other.ID, "", time.Time{}
 	must(t, s, store.PassKey{Key: passed, From: run.ID})
-	if claims, err = s.Keys(ctx, "default", store.KeyClaim, "shop\x00w", T0); err != nil || !reflect.DeepEqual(claims[1], passed) {
+	if claims, err = s.Keys(ctx, store.KeyQuery{Env: "default", Kind: store.KeyClaim, Scope: "shop\x00w", Now: T0}); err != nil || !reflect.DeepEqual(claims[1], passed) {
 		t.Errorf("K5: the claim that passed on is %+v, %v", claims[1], err)
 	}
 	for _, token := range []string{"h2", "h2first"} {

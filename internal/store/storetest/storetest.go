@@ -44,6 +44,7 @@ func Run(t *testing.T, open Open) {
 		{"a step whose next attempt was cut is still known to have thrown", throwOutlivesACut},
 		{"a recorded start is cut with its call", startsAreCut},
 		{"a key has one owner in its scope and for its life", keysHaveOneOwner},
+		{"keys are listed by how they begin, byte by byte", keysAreListed},
 		{"a send's key ends with its run", sendKeysEndWithTheirRun},
 		{"expired keys are dropped a few at a time (K3)", expiredKeysAreDropped},
 		{"an event is stored once by name and id", eventsOnce},
@@ -412,7 +413,7 @@ func keysHaveOneOwner(t *testing.T, s store.Store) {
 	if _, _, err := s.Load(context.Background(), "run_0002"); !errors.Is(err, store.ErrNotFound) {
 		t.Fatal("W8: a second run took the key")
 	}
-	list, err := s.Keys(context.Background(), "default", store.KeyRun, "shop/w", T0)
+	list, err := s.Keys(context.Background(), store.KeyQuery{Env: "default", Kind: store.KeyRun, Scope: "shop/w", Now: T0})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -441,7 +442,7 @@ func sendKeysEndWithTheirRun(t *testing.T, s store.Store) {
 	key := store.Key{Env: "default", Kind: store.KeySend, Scope: run.ID, Key: "k", Owner: "run_0002"}
 	must(t, s, store.TakeKey{Key: key, Now: T0})
 	must(t, s, store.UpdateRun{Run: apply(t, run, workflow.End{CallID: "call_1", Kind: workflow.EndCompleted}).Run})
-	list, err := s.Keys(context.Background(), "default", store.KeySend, run.ID, T0)
+	list, err := s.Keys(context.Background(), store.KeyQuery{Env: "default", Kind: store.KeySend, Scope: run.ID, Now: T0})
 	if err != nil || len(list) != 0 {
 		t.Fatalf("%v, %v", list, err)
 	}

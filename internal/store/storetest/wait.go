@@ -330,7 +330,7 @@ func expiredKeysAreDropped(t *testing.T, s store.Store) {
 		must(t, s, store.TakeKey{Key: key, Now: T0})
 	}
 	left := func() int {
-		list, err := s.Keys(context.Background(), "default", store.KeyRun, "s", T0)
+		list, err := s.Keys(context.Background(), store.KeyQuery{Env: "default", Kind: store.KeyRun, Scope: "s", Now: T0})
 		if err != nil {
 			t.Fatal(err)
 		}
