@@ -21,6 +21,9 @@ const (
 	PathsMax = 10
 	// PathBytesMax bounds a path: the protocol's bound of a name.
 	PathBytesMax = 256
+	// PathsBytesMax bounds all paths of a match together: they stand in an index with the event's name, and a row of Postgres's has at most
+	// 2,704 bytes.
+	PathsBytesMax = 2000
 	// ValueBytesMax bounds a value of a match, as it is written in JSON.
 	ValueBytesMax = 4 << 10
 )
@@ -47,6 +50,9 @@ func ParseMatch(match map[string]jsontext.Value) (Match, error) {
 		return Match{}, fmt.Errorf("match has %d paths: use at most %d", len(match), PathsMax)
 	}
 	paths := Paths(slices.Sorted(maps.Keys(match)))
+	if n := len(strings.Join(paths, "")); n > PathsBytesMax {
+		return Match{}, fmt.Errorf("the paths of match have %d bytes together: use at most %d", n, PathsBytesMax)
+	}
 	key := newKey(paths)
 	for _, path := range paths {
 		if err := checkPath(path); err != nil {

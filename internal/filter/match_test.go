@@ -99,12 +99,17 @@ func TestWhatIsNoMatchIsRefused(t *testing.T) {
 	for i := range 11 {
 		many[fmt.Sprintf("payload.%d", i)] = jsontext.Value("1")
 	}
+	long := map[string]jsontext.Value{}
+	for i := range 9 {
+		long["payload."+strings.Repeat("a", 230)+fmt.Sprint(i)] = jsontext.Value("1")
+	}
 	tests := []struct {
 		match map[string]jsontext.Value
 		want  string
 	}{
 		{nil, "match is empty: leave it out"},
 		{many, "has 11 paths: use at most 10"},
+		{long, "the paths of match have 2151 bytes together: use at most 2000"},
 		{match("id", "1"), `the path "id" leads nowhere: write payload and the names of members`},
 		{match("payloads.id", "1"), "leads nowhere"},
 		{match("", "1"), "leads nowhere"},

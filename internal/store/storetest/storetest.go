@@ -55,6 +55,7 @@ func Run(t *testing.T, open Open) {
 		{"runs are listed newest first, by filter", runsAreListed},
 		{"a wait is opened once, and closed by its entry (H3)", waitsOpenOnce},
 		{"an event finds the waits that it may end (E2, E3, W7)", eventsFindTheirWaits},
+		{"a wait may ask for as much as a match may", longMatchesAreKept},
 		{"an event's waits come in pages (E2)", eventsWaitsComeInPages},
 		{"a child and its parent find each other", childrenFindTheirParents},
 		{"a parent and a child hear of each other's end", endsAreHeardOf},

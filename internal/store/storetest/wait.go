@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/json/jsontext"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
+	"github.com/nelkap/nelkap/internal/filter"
 	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/wire"
 	"github.com/nelkap/nelkap/internal/workflow"
 )
 
@@ -103,6 +106,27 @@ func eventsFindTheirWaits(t *testing.T, s store.Store) {
 	if err != nil || len(unused) != 1 || unused[0].ID != "before" {
 		t.Fatalf("%+v, %v", unused, err)
 	}
+}
+
+// longMatchesAreKept: of texts that no database makes smaller.
+func longMatchesAreKept(t *testing.T, s store.Store) {
+	random := rand.New(rand.NewPCG(1, 2))
+	text := func(n int) string {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = byte('!' + random.IntN(90))
+		}
+		return string(b)
+	}
+	run := begun(t, s, 1)
+	event, paths := text(wire.NameBytesMax), text(filter.PathsBytesMax+filter.PathsMax)
+	w := workflow.Wait{StepID: workflow.StepID{Name: "w", Number: 1}, Kind: workflow.KindEvent, Event: &workflow.EventWait{Names: []string{event}, Paths: paths, Key: text(44)}}
+	must(t, s, opening(t, run, w))
+	found, err := s.MatchPaths(context.Background(), "default", event)
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, found, []string{paths})
 }
 
 // eventsWaitsComeInPages: whatever of a page is not for the event, in whichever of its pairs a wait stands.
