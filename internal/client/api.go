@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -319,7 +318,8 @@ func (c *Client) Workflows(ctx context.Context, app string) (apitype.List[apityp
 type Readiness struct {
 	Status  string    `json:"status"`
 	Version string    `json:"version"`
-	At      time.Time `json:"-"` // its clock, to the second; zero if what stands between has left it out
+	Held    bool      `json:"held"` // its store was restored, and it answers reads and cancels alone (N5)
+	At      time.Time `json:"-"`    // its clock, to the second; zero if what stands between has left it out
 }
 
 // Ready tells whether the server takes requests, and which version it is.
@@ -331,15 +331,4 @@ func (c *Client) Ready(ctx context.Context) (Readiness, error) {
 		out.At = at
 	}
 	return out, err
-}
-
-// Held tells whether the server's store was restored and its runs are held (N5). Such a server refuses all but reads and cancels before it looks
-// at what is asked; so it is asked to verify no app, of which nothing comes anywhere.
-func (c *Client) Held(ctx context.Context) (bool, error) {
-	err := c.once(ctx, request{method: http.MethodPost, path: "/v1/verify"}, []byte(`{"url":""}`), nil)
-	var p *apitype.Problem
-	if errors.As(err, &p) {
-		return p.Code == "held", nil
-	}
-	return false, err
 }

@@ -62,7 +62,6 @@ func Failed(checks []Check) int {
 type Asker interface {
 	Ready(ctx context.Context) (client.Readiness, error)
 	Apps(ctx context.Context) (apitype.List[apitype.App], error)
-	Held(ctx context.Context) (bool, error)
 }
 
 // Server checks a server by what it answers. version is this program's.
@@ -86,6 +85,9 @@ func Server(ctx context.Context, asker Asker, url, version string) []Check {
 		// Its clock is told to the second, and was read some time between question and answer.
 		ahead := ready.At.Add(500 * time.Millisecond).Sub(asked.Add(answered.Sub(asked) / 2))
 		checks = append(checks, clock("clock", "the server's", ahead))
+	}
+	if ready.Held { // its apps may be ready, and still nothing goes on
+		checks = append(checks, ok("phase", "the server's store was restored from a backup, and its runs are held").warn(goOn("DIR")))
 	}
 	return append(checks, apps(ctx, asker)...)
 }
@@ -116,7 +118,7 @@ func apps(ctx context.Context, asker Asker) []Check {
 	case err != nil:
 		return []Check{ok("apps", "%v", err).fail("see the server's log")}
 	}
-	checks := append([]Check{ok("key", "the server accepts the API key")}, hold(ctx, asker)...)
+	checks := []Check{ok("key", "the server accepts the API key")}
 	if len(list.Data) == 0 {
 		return append(checks, ok("apps", "there are none").warn("make one known: nelkap apps sync URL, or nelkap serve --app URL"))
 	}
@@ -124,19 +126,6 @@ func apps(ctx context.Context, asker Asker) []Check {
 		checks = append(checks, appCheck(app))
 	}
 	return checks
-}
-
-// hold says that a server's runs are held (N5): its apps may be ready, and still nothing goes on. Nothing where they are not.
-func hold(ctx context.Context, asker Asker) []Check {
-	held, err := asker.Held(ctx)
-	switch {
-	case err != nil:
-		return []Check{ok("phase", "%v", err).fail("see the server's log")}
-	case held:
-		return []Check{ok("phase", "the server's store was restored from a backup, and its runs are held").warn(goOn("DIR"))}
-	default:
-		return nil
-	}
 }
 
 func appCheck(app apitype.App) Check {

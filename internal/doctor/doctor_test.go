@@ -129,12 +129,9 @@ type server struct {
 	err   error
 	apps  []apitype.App
 	refus error
-	held  bool
-	mute  error
 }
 
 func (s server) Ready(context.Context) (client.Readiness, error) { return s.ready, s.err }
-func (s server) Held(context.Context) (bool, error)              { return s.held, s.mute }
 func (s server) Apps(context.Context) (apitype.List[apitype.App], error) {
 	return apitype.List[apitype.App]{Data: s.apps}, s.refus
 }
@@ -144,6 +141,8 @@ func TestAServerIsJudged(t *testing.T) {
 	now := func(ahead time.Duration) client.Readiness {
 		return client.Readiness{Status: "ready", Version: "1.0.0", At: time.Now().Add(ahead).Truncate(time.Second)}
 	}
+	held := now(0)
+	held.Held = true
 	usable := []apitype.App{{Name: &name, URL: "http://shop/"}}
 	for situation, c := range map[string]struct {
 		server server
@@ -158,8 +157,7 @@ func TestAServerIsJudged(t *testing.T) {
 		"a clock ahead":       {server{ready: now(302 * time.Second), apps: usable}, "fail clock: let both"},
 		"a wrong key":         {server{ready: now(0), refus: &apitype.Problem{Status: 401}}, "fail key: set NELKAP_API_KEY"},
 		"a failure":           {server{ready: now(0), refus: errors.New("broken")}, "fail apps: see"},
-		"held":                {server{ready: now(0), apps: usable, held: true}, "warn phase: a server on it answers reads and cancels alone"},
-		"away meanwhile":      {server{ready: now(0), apps: usable, mute: errors.New("broken")}, "fail phase: see"},
+		"held":                {server{ready: held, apps: usable}, "warn phase: a server on it answers reads and cancels alone"},
 		"no app":              {server{ready: now(0)}, "warn apps: make one known"},
 		"an app that is away": {server{ready: now(0), apps: []apitype.App{{Name: &name, Reason: &reason}}}, "fail app: its runs wait"},
 		"an app of later":     {server{ready: now(0), apps: []apitype.App{{Name: &name, Problems: []string{"x"}}}}, "warn app: see nelkap apps"},

@@ -20,6 +20,7 @@ const (
 type state struct {
 	Status  string `json:"status"`
 	Version string `json:"version,omitzero"`
+	Held    bool   `json:"held,omitzero"`
 }
 
 // alive answers as long as the process does. It looks at nothing: who restarts a server because its database is away mends nothing.
@@ -48,7 +49,7 @@ func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, problem(http.StatusServiceUnavailable, "not_ready", "the store can't be written now"))
 		return
 	}
-	writeJSON(w, state{Status: "ready", Version: a.Version})
+	writeJSON(w, state{Status: "ready", Version: a.Version, Held: a.Held})
 }
 
 // look is the last look at the store.

@@ -42,6 +42,9 @@ func TestAHeldStoreAnswersReadsAndCancelsAlone(t *testing.T) {
 		if answer.Code != want {
 			t.Errorf("%s: %d %s, want %d", route, answer.Code, answer.Body, want)
 		}
+		if says := strings.Contains(answer.Body.String(), `"held":true`); says != (path == "/readyz") {
+			t.Errorf("%s: %s", route, answer.Body)
+		}
 		isHeld := strings.Contains(answer.Body.String(), `"code":"held"`) && strings.Contains(answer.Body.String(), "restore --go-on") && answer.Header().Get("Retry-After") != ""
 		if isHeld != (want == http.StatusServiceUnavailable) {
 			t.Errorf("%s: %s", route, answer.Body)

@@ -70,7 +70,10 @@ func plain(h huma.API) []*huma.Operation {
 		return map[string]*huma.MediaType{"application/json": {Schema: s}}
 	}
 	problems := &huma.Response{Description: "Error", Content: map[string]*huma.MediaType{"application/problem+json": {Schema: &huma.Schema{Ref: "#/components/schemas/Problem"}}}}
-	state := &huma.Schema{Type: huma.TypeObject, Properties: map[string]*huma.Schema{"status": {Type: huma.TypeString}, "version": {Type: huma.TypeString}}, Required: []string{"status"}}
+	state := &huma.Schema{Type: huma.TypeObject, Properties: map[string]*huma.Schema{
+		"status": {Type: huma.TypeString}, "version": {Type: huma.TypeString},
+		"held": {Type: huma.TypeBoolean, Description: "the store was restored from a backup: only reads and cancels are answered"},
+	}, Required: []string{"status"}}
 	health := func(id, path string) *huma.Operation {
 		return &huma.Operation{
 			OperationID: id, Method: http.MethodGet, Path: path, Summary: "Whether the server runs, whatever its store does", Security: nobody,

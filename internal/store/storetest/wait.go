@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nelkap/nelkap/internal/filter"
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/wire"
 	"github.com/nelkap/nelkap/internal/workflow"
@@ -108,6 +107,9 @@ func eventsFindTheirWaits(t *testing.T, s store.Store) {
 	}
 }
 
+// pathsBytesMax is as long as the paths of a match can be, with what stands between them (internal/filter).
+const pathsBytesMax = 2000 + 10
+
 // longMatchesAreKept: of texts that no database makes smaller.
 func longMatchesAreKept(t *testing.T, s store.Store) {
 	random := rand.New(rand.NewPCG(1, 2))
@@ -119,7 +121,7 @@ func longMatchesAreKept(t *testing.T, s store.Store) {
 		return string(b)
 	}
 	run := begun(t, s, 1)
-	event, paths := text(wire.NameBytesMax), text(filter.PathsBytesMax+filter.PathsMax)
+	event, paths := text(wire.NameBytesMax), text(pathsBytesMax)
 	w := workflow.Wait{StepID: workflow.StepID{Name: "w", Number: 1}, Kind: workflow.KindEvent, Event: &workflow.EventWait{Names: []string{event}, Paths: paths, Key: text(44)}}
 	must(t, s, opening(t, run, w))
 	found, err := s.MatchPaths(context.Background(), "default", event)
