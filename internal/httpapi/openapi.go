@@ -70,14 +70,15 @@ func plain(h huma.API) []*huma.Operation {
 		return map[string]*huma.MediaType{"application/json": {Schema: s}}
 	}
 	problems := &huma.Response{Description: "Error", Content: map[string]*huma.MediaType{"application/problem+json": {Schema: &huma.Schema{Ref: "#/components/schemas/Problem"}}}}
-	state := &huma.Schema{Type: huma.TypeObject, Properties: map[string]*huma.Schema{
+	alive := &huma.Schema{Type: huma.TypeObject, Properties: map[string]*huma.Schema{"status": {Type: huma.TypeString}}, Required: []string{"status"}}
+	ready := &huma.Schema{Type: huma.TypeObject, Properties: map[string]*huma.Schema{
 		"status": {Type: huma.TypeString}, "version": {Type: huma.TypeString},
 		"held": {Type: huma.TypeBoolean, Description: "the store was restored from a backup: only reads and cancels are answered"},
 	}, Required: []string{"status"}}
 	health := func(id, path string) *huma.Operation {
 		return &huma.Operation{
 			OperationID: id, Method: http.MethodGet, Path: path, Summary: "Whether the server runs, whatever its store does", Security: nobody,
-			Responses: map[string]*huma.Response{"200": {Description: "It runs", Content: content(state)}},
+			Responses: map[string]*huma.Response{"200": {Description: "It runs", Content: content(alive)}},
 		}
 	}
 	emitted := h.OpenAPI().Components.Schemas.Schema(typeOf[apitype.EmittedEvent](), true, "EmittedEvent")
@@ -93,7 +94,7 @@ func plain(h huma.API) []*huma.Operation {
 		{
 			OperationID: "readiness", Method: http.MethodGet, Path: "/readyz", Summary: "Whether the server takes requests, and which version it is", Security: nobody,
 			Description: "503 while the store can't be read, and from when the server is told to stop: send requests elsewhere then.",
-			Responses:   map[string]*huma.Response{"200": {Description: "It does", Content: content(state)}, "default": problems},
+			Responses:   map[string]*huma.Response{"200": {Description: "It does", Content: content(ready)}, "default": problems},
 		},
 	}
 }
