@@ -43,8 +43,8 @@ func (s *Store) Waits(ctx context.Context, q store.WaitQuery) ([]store.Wait, err
 	return out, err
 }
 
-// waitsForEvent lists at least as many waits as the limit says, if there are as many: what names the event is read in pages of that size, and
-// some of a page may have used it, or not looked back yet.
+// waitsForEvent lists as many waits as the limit says, if there are as many. What names the event is read in pages of that size, and some of a
+// page may have used it, or not looked back yet: then another follows.
 func (s *Store) waitsForEvent(ctx context.Context, q store.WaitQuery, limit int64) ([]store.Wait, error) {
 	pairs := &rowset{}
 	for _, pair := range append([][2]string{{"", ""}}, q.Pairs...) {

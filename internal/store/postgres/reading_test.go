@@ -81,10 +81,12 @@ func TestListsFindWhatIsRare(t *testing.T) {
 			WHEN atttypid = 'text'::regtype THEN to_jsonb('completed'::text) ELSE to_jsonb(1) END) || jsonb_build_object('id', '\x' || lpad(n::text, 8, '0'), 'seq', n, 'env', '\x64',
 			'timer_at', 0, 'ready_at', 0, 'call_id', NULL) AS row FROM pg_attribute WHERE attrelid = 'runs'::regclass AND attnum > 0) AS made))`)
 	exec("ANALYZE runs")
-	for what, where := range map[string]string{"runs_by_key": "run_key = '\\x6b'::bytea", "runs_by_status": "status = 'failed'"} {
+	exec("PREPARE it AS " + sqlSelectRecords)
+	exec("SET plan_cache_mode = force_custom_plan") // it is not kept
+	for what, given := range map[string]string{"runs_by_key": `'', '\x6b'`, "runs_by_status": `'failed', ''`} {
 		plan := strings.Builder{}
 		b := &batch{}
-		b.add("EXPLAIN SELECT id FROM runs WHERE env='\\x64'::bytea AND "+where+" ORDER BY id DESC LIMIT 20", nil, func(r *scanner) error { plan.WriteString(r.text() + "\n"); return nil })
+		b.add(`EXPLAIN EXECUTE it('\x64', '', '', `+given+`, '', false, 20)`, nil, func(r *scanner) error { plan.WriteString(r.text() + "\n"); return nil })
 		if err := b.run(ctx, conn); err != nil {
 			t.Fatal(err)
 		}

@@ -178,8 +178,8 @@ const (
 			OR position <= (SELECT coalesce(max(position), 0) FROM (SELECT position, sum(bytes) OVER (ORDER BY position DESC) AS total FROM deliveries WHERE $4::bigint > 0 AND rejected=$1::boolean) AS large WHERE total > $4::bigint))
 			ORDER BY position LIMIT $5::bigint FOR UPDATE SKIP LOCKED)
 		DELETE FROM deliveries USING old WHERE deliveries.position=old.position`
-	// Those of higher positions stay, whose times a clock that was set back may have made older: the oldest stand first.
-	// Of the first ones only: whether a younger one far behind has an earlier time must not be looked for through the whole table.
+	// Of the first ones only: those of higher positions may have an earlier time, from a clock that was set back, but must not be looked for
+	// through the whole table.
 	sqlDropEvents = `WITH old AS MATERIALIZED (SELECT position FROM events WHERE created_at <= $1::bigint AND position < (SELECT max(position) FROM events)
 			AND position <= (SELECT max(position) FROM (SELECT position FROM events ORDER BY position LIMIT $2::bigint) AS front)
 			ORDER BY position FOR UPDATE SKIP LOCKED)

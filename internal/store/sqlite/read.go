@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"zombiezen.com/go/sqlite"
@@ -96,29 +95,12 @@ func (s *Store) Record(ctx context.Context, env, runID string) (store.RunRecord,
 	return record, err
 }
 
-// Runs implements store.Reader. The statement is put together of fixed pieces; values are bound.
+// Runs implements store.Reader.
 func (s *Store) Runs(ctx context.Context, q store.RunQuery) ([]store.RunRecord, error) {
-	where, values := []string{}, []string{q.Env}
-	for _, f := range []struct{ column, value string }{
-		{"app=+?", q.App}, {"workflow=+?", q.Workflow}, {"status=+?", string(q.Status)}, {"run_key=+?", q.Key}, {"id<+?", q.Before},
-	} {
-		if f.value != "" {
-			where, values = append(where, ` AND `+f.column), append(values, f.value)
-		}
-	}
-	if q.Live {
-		where = append(where, ` AND ended_at=0`)
-	}
-	// Said once more, so that the indexes that have only these are seen to do.
-	if q.Status != "" && q.Status != workflow.Completed {
-		where = append(where, ` AND status <> 'completed'`)
-	}
-	if q.Key != "" {
-		where = append(where, ` AND run_key <> ''`)
-	}
+	statement, values := selectRecords(q)
 	var out []store.RunRecord
 	err := s.read(ctx, func(conn *sqlite.Conn) error {
-		return query(conn, sqlSelectRecords+strings.Join(where, "")+` ORDER BY id DESC LIMIT +?`, func(b *binder) {
+		return query(conn, statement, func(b *binder) {
 			for _, v := range values {
 				b.text(v)
 			}
@@ -126,6 +108,31 @@ func (s *Store) Runs(ctx context.Context, q store.RunQuery) ([]store.RunRecord, 
 		}, func(r *scanner) error { out = append(out, scanRecord(r)); return nil })
 	})
 	return out, err
+}
+
+// selectRecords puts a list's statement together of fixed pieces; values are bound, and the limit behind them.
+func selectRecords(q store.RunQuery) (statement string, values []string) {
+	where := sqlSelectRecords
+	values = []string{q.Env}
+	for _, f := range []struct{ column, value string }{
+		{"app=+?", q.App}, {"workflow=+?", q.Workflow}, {"status=+?", string(q.Status)}, {"run_key=+?", q.Key}, {"id<+?", q.Before},
+	} {
+		if f.value != "" {
+			where += ` AND ` + f.column
+			values = append(values, f.value)
+		}
+	}
+	if q.Live {
+		where += ` AND ended_at=0`
+	}
+	// Said once more, so that the indexes that have only these are seen to do.
+	if q.Status != "" && q.Status != workflow.Completed {
+		where += ` AND status <> 'completed'`
+	}
+	if q.Key != "" {
+		where += ` AND run_key <> ''`
+	}
+	return where + ` ORDER BY id DESC LIMIT +?`, values
 }
 
 // Entries implements store.Reader.

@@ -12,6 +12,9 @@ import (
 	"testing"
 
 	"zombiezen.com/go/sqlite"
+
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/workflow"
 )
 
 // statements are all of statements.go by their names.
@@ -123,5 +126,33 @@ func TestStatementsStandInOnePlace(t *testing.T) {
 			}
 			return true
 		})
+	}
+}
+
+// TestListsFindWhatIsRare: lists by a key and by a status other than completed find their rows by an index that has such rows alone.
+func TestListsFindWhatIsRare(t *testing.T) {
+	s, err := Open(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for index, q := range map[string]store.RunQuery{"runs_by_key": {Key: "k"}, "runs_by_status": {Status: workflow.Failed}, "runs_by_workflow": {Workflow: "w"}} {
+		text, values := selectRecords(q)
+		plan := ""
+		err := query(s.writer, "EXPLAIN QUERY PLAN "+text, func(b *binder) {
+			for _, v := range values {
+				b.text(v)
+			}
+			b.int(20)
+		}, func(r *scanner) error {
+			r.int()
+			r.int()
+			r.int()
+			plan += r.text() + "\n"
+			return nil
+		})
+		if err != nil || !strings.Contains(plan, "USING INDEX "+index) || strings.Contains(plan, "TEMP B-TREE") {
+			t.Errorf("%s is not used: %v\n%s", index, err, plan)
+		}
 	}
 }
