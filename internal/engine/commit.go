@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nelkap/nelkap/internal/store"
-	"github.com/nelkap/nelkap/internal/workflow"
 )
 
 // The committer's bounds.
@@ -119,7 +118,7 @@ func (c *committer) commit(change store.Change) (store.Result, error) {
 }
 
 func newPending(change store.Change) *pending {
-	return &pending{change: change, bytes: bytesOf(change), since: time.Now(), done: make(chan struct{})}
+	return &pending{change: change, bytes: change.Bytes(), since: time.Now(), done: make(chan struct{})}
 }
 
 // submit puts changes in line, and tells the caller whether it must lead. Once the committer is closed they are given back with
@@ -216,38 +215,6 @@ func (c *committer) take() []*pending {
 		c.waiting = nil
 	}
 	return batch
-}
-
-// bytesOf is the size of the values that users gave.
-func bytesOf(ops []store.Op) (n int) {
-	for _, op := range ops {
-		switch op := op.(type) {
-		case store.InsertRun:
-			n += len(op.Payload)
-		case store.UpdateRun:
-			n += len(op.Output) + len(op.Error) + len(op.Trees) + bytesOfSteps(op.Append)
-		case store.SaveSteps:
-			n += bytesOfSteps(op.Steps)
-		case store.InsertEvent:
-			n += len(op.Event.Payload)
-		case store.InsertDelivery:
-			n += len(op.Delivery.Body)
-		case store.AddLogs:
-			for i := range op.Lines {
-				n += len(op.Lines[i].Message) + len(op.Lines[i].Fields)
-			}
-		case store.TakeKey:
-			n += bytesOf(op.Then)
-		}
-	}
-	return n
-}
-
-func bytesOfSteps(steps []workflow.Step) (n int) {
-	for i := range steps {
-		n += len(steps[i].Output) + len(steps[i].Error)
-	}
-	return n
 }
 
 // commitBatch commits a batch, again while the store can't, and in halves when its data is refused (N3).
