@@ -9,13 +9,20 @@ import (
 	"github.com/nelkap/nelkap/internal/workflow"
 )
 
-func pagesAreBounded(t *testing.T, s store.Store) {
+// withSteps begins a run and saves that many steps of it, of twelve bytes each.
+func withSteps(t *testing.T, s store.Store, n int) workflow.Run {
+	t.Helper()
 	run := begun(t, s, 1)
 	var steps []workflow.Step
-	for i := range 10 {
+	for i := range n {
 		steps = append(steps, step("a", i+1, `"0123456789"`))
 	}
 	must(t, s, store.SaveSteps{RunID: run.ID, CallID: "call_1", Nonce: "n", Steps: steps})
+	return run
+}
+
+func pagesAreBounded(t *testing.T, s store.Store) {
+	run := withSteps(t, s, 10)
 	for _, c := range []struct{ after, entries, bytes, want int }{{0, 3, 1000, 3}, {8, 3, 1000, 2}, {0, 10, 30, 2}, {0, 10, 1, 1}, {10, 10, 1000, 0}} {
 		page, err := s.Entries(context.Background(), store.EntryQuery{RunID: run.ID, After: int64(c.after), EntriesMax: c.entries, BytesMax: c.bytes})
 		if err != nil || len(page) != c.want {
@@ -26,12 +33,7 @@ func pagesAreBounded(t *testing.T, s store.Store) {
 
 // readersLeaveNothing has readers go in the middle of what they read, as who waits for a call that is over does.
 func readersLeaveNothing(t *testing.T, s store.Store) {
-	run := begun(t, s, 1)
-	var steps []workflow.Step
-	for i := range 1000 {
-		steps = append(steps, step("a", i+1, `"0123456789"`))
-	}
-	must(t, s, store.SaveSteps{RunID: run.ID, CallID: "call_1", Nonce: "n", Steps: steps})
+	run := withSteps(t, s, 1000)
 	state := func(ctx context.Context) error {
 		_, err := s.State(ctx, store.EntryQuery{RunID: run.ID, EntriesMax: 1000, BytesMax: 1 << 20})
 		return err

@@ -169,17 +169,7 @@ func TestASupersededClosingUndoesNothingMore(t *testing.T) {
 
 // Rule H6.
 func TestARestartWaitsForWhatRunsAndNoLonger(t *testing.T) {
-	b := playing(t, wire.Call{}, Config{})
-	b.want("code")
-	b.m.Fork(b.m.Root(), &Fork{Size: 2}, b.now)
-	b.askOn(b.branch("branch 0"), "slow")
-	quick := b.branch("branch 1")
-	b.askOn(quick, "quick")
-	b.want("body slow1", "body quick1")
-	b.returned("quick1")
-	b.want("save completed-quick1")
-	b.accepted(saved(1))
-	b.want("release quick1")
+	b, quick := besideABody(t)
 	if err := b.m.Restart(quick, []byte("2"), b.now); err != nil {
 		t.Fatal(err)
 	}

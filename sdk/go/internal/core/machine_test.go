@@ -210,19 +210,26 @@ func TestStoppingFinishesTheBodyAndYields(t *testing.T) {
 	b.want("unwind", "answer yielded", "forget")
 }
 
-// Rules C12, H6: what another branch may not start any more does not end the call while a body runs.
-func TestStoppingWaitsForTheBodyOfAnotherBranch(t *testing.T) {
-	b := playing(t, wire.Call{}, Config{})
+// besideABody has a branch whose step is saved beside another whose body, of the step slow, still runs.
+func besideABody(t *testing.T) (b *bench, quick *Branch) {
+	t.Helper()
+	b = playing(t, wire.Call{}, Config{})
 	b.want("code")
 	b.m.Fork(b.m.Root(), &Fork{Size: 2}, b.now)
 	b.askOn(b.branch("branch 0"), "slow")
-	quick := b.branch("branch 1")
+	quick = b.branch("branch 1")
 	b.askOn(quick, "quick")
 	b.want("body slow1", "body quick1")
 	b.returned("quick1")
 	b.want("save completed-quick1")
 	b.accepted(saved(1))
 	b.want("release quick1")
+	return b, quick
+}
+
+// Rules C12, H6: what another branch may not start any more does not end the call while a body runs.
+func TestStoppingWaitsForTheBodyOfAnotherBranch(t *testing.T) {
+	b, quick := besideABody(t)
 	b.m.Stop(b.now)
 	b.askOn(quick, "next")
 	b.want()
