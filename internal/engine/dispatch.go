@@ -277,31 +277,26 @@ func (e *Engine) begin(q *queue, r store.Ready) {
 // beginStored stores the begin of a queued run's next call, and gives what that needs where it is known; nil: it is to be read now that the
 // call has begun.
 func (e *Engine) beginStored(env string, r store.Ready) (f *fresh, c change, err error) {
-	for range applyTries {
-		record, err := e.store.Record(e.ctx, env, r.RunID)
-		readable := err == nil
-		if !readable && !errors.Is(err, store.ErrNotFound) {
-			record.Run, _, err = e.store.Load(e.ctx, r.RunID) // without its values, which its call then finds out, and tells
+	var record store.RunRecord
+	var readable bool
+	c, err = e.applyRead(func() (workflow.Run, store.History, error) {
+		var err error
+		record, err = e.store.Record(e.ctx, env, r.RunID)
+		if readable = err == nil; readable || errors.Is(err, store.ErrNotFound) {
+			return record.Run, store.History{}, err
 		}
-		if err != nil {
-			return nil, c, err
+		return e.store.Load(e.ctx, r.RunID) // without its values, which its call then finds out, and tells
+	}, func(run workflow.Run, _ store.History) (workflow.Input, error) {
+		// Another time than the one in line: it was called meanwhile, and is due again in its turn.
+		if run.Status != workflow.Queued || !run.ReadyAt().Equal(r.ReadyAt) {
+			return nil, errNotReady
 		}
-		c, err = e.applyTo(record.Run, store.History{}, func(run workflow.Run, _ store.History) (workflow.Input, error) {
-			// Another time than the one in line: it was called meanwhile, and is due again in its turn.
-			if run.Status != workflow.Queued || !run.ReadyAt().Equal(r.ReadyAt) {
-				return nil, errNotReady
-			}
-			return e.newCall(&run), nil
-		})
-		if errors.Is(err, store.ErrStale) {
-			continue
-		}
-		if readable && isFirst(&record.Run) && c.result.History.Entries == 0 {
-			f = &fresh{payload: record.Payload, event: triggerOf(&record.Run, record.Payload)}
-		}
-		return f, c, err
+		return e.newCall(&run), nil
+	})
+	if readable && isFirst(&record.Run) && c.result.History.Entries == 0 {
+		f = &fresh{payload: record.Payload, event: triggerOf(&record.Run, record.Payload)}
 	}
-	return nil, c, ErrBusy
+	return f, c, err
 }
 
 // isFirst tells whether a run has never been called: there is nothing to know of it but what it was started with, and its history if that

@@ -104,19 +104,19 @@ var (
 
 // Engine runs one node. Make it with New, start it with Run. Its methods may be used by many goroutines once Run runs.
 type Engine struct {
-	store     store.Store
-	caller    Caller
-	options   Options
-	log       *slog.Logger
-	committer *committer
-	timers    *timers
-	apps      *registry
-	filters   *filters
-	peers     *peers
-	peerHint  hint      // the others have something to hear
-	matching  hint      // there may be waits to look at
-	looks     chan look // asks for a pass of the matcher that begins after the asking
-	dueHint   hint      // there may be something due earlier than was known
+	store        store.Store
+	caller       Caller
+	options      Options
+	log          *slog.Logger
+	committer    *committer
+	timers       *timers
+	apps         *registry
+	filters      *filters
+	peers        *peers
+	peerHint     hint             // the others have something to hear
+	matching     hint             // there may be waits to look at
+	passRequests chan passRequest // asks for a pass of the matcher that begins after the asking
+	dueHint      hint             // there may be something due earlier than was known
 
 	rejections atomic.Int64 // deliveries that were rejected
 
@@ -165,7 +165,7 @@ func New(s store.Store, caller Caller, options Options) *Engine {
 	e.committer = newCommitter(s, e.log, e.peers.company)
 	e.timers = newTimers(e.net(timerNet))
 	e.matching, e.dueHint, e.peerHint = newHint(), newHint(), newHint()
-	e.looks = make(chan look)
+	e.passRequests = make(chan passRequest)
 	e.filters = newFilters()
 	e.apps = newRegistry(options.AppPauseMax, e.filters)
 	return e
@@ -274,8 +274,13 @@ type change struct {
 // apply loads a run, lets the core decide on what gather makes of it, commits, and acts. When the run has changed meanwhile it
 // starts anew (N1).
 func (e *Engine) apply(ctx context.Context, runID string, gather input) (change, error) {
+	return e.applyRead(func() (workflow.Run, store.History, error) { return e.store.Load(ctx, runID) }, gather)
+}
+
+// applyRead is apply for a run that read gives, and gives anew when it has changed meanwhile.
+func (e *Engine) applyRead(read func() (workflow.Run, store.History, error), gather input) (change, error) {
 	for range applyTries {
-		run, history, err := e.store.Load(ctx, runID)
+		run, history, err := read()
 		if err != nil {
 			return change{}, err
 		}

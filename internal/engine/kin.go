@@ -9,17 +9,11 @@ import (
 
 // kin tells parents of children that have ended, and children of parents that have.
 func (m *matcher) kin() error {
-	after := int64(0)
-	for {
-		waits, err := m.e.store.Waits(m.e.ctx, store.WaitQuery{Set: store.WaitsOfKin, After: after, Limit: matchPage})
-		if err != nil {
-			return err
-		}
+	return m.inPages(store.WaitQuery{Set: store.WaitsOfKin}, func(waits []store.Wait) error {
 		ended := map[string]map[workflow.StepID]store.RunRecord{} // by parent: what its invokes have come to
 		var parents []string
 		for i := range waits {
 			w := &waits[i]
-			after = w.Order
 			child, waited, err := m.child(w)
 			if err := m.skip("telling a parent or a child", w.RunID, err); err != nil {
 				return err
@@ -38,10 +32,8 @@ func (m *matcher) kin() error {
 				return err
 			}
 		}
-		if len(waits) < matchPage {
-			return nil
-		}
-	}
+		return nil
+	})
 }
 
 // child reads the child of an invoke, and tells whether its parent waits for it still; if not, the child is told.

@@ -52,8 +52,8 @@ type matcher struct {
 	owed map[string]int64
 }
 
-// look is who waits for a pass of the matcher, for the sake of a run.
-type look struct {
+// passRequest is who waits for a pass of the matcher, for the sake of a run.
+type passRequest struct {
 	runID string
 	done  chan<- error
 }
@@ -69,11 +69,11 @@ func (e *Engine) runMatching() {
 	m := &matcher{e: e, owed: map[string]int64{}}
 	net := time.NewTicker(e.netOf(matchNet, matchNetShared))
 	defer net.Stop()
-	var asked []look
+	var asked []passRequest
 	for {
 		err := m.pass()
-		for _, l := range asked {
-			l.done <- errors.Join(err, m.troubled[l.runID])
+		for _, r := range asked {
+			r.done <- errors.Join(err, m.troubled[r.runID])
 		}
 		asked = nil
 		select {
@@ -81,15 +81,15 @@ func (e *Engine) runMatching() {
 			return
 		case <-e.matching:
 		case <-net.C:
-		case l := <-e.looks:
-			asked = append(asked, l)
+		case r := <-e.passRequests:
+			asked = append(asked, r)
 		}
 		for more := true; more; { // whoever else waits shares the pass
 			select {
 			case <-e.matching:
 			case <-net.C:
-			case l := <-e.looks:
-				asked = append(asked, l)
+			case r := <-e.passRequests:
+				asked = append(asked, r)
 			default:
 				more = false
 			}
@@ -102,7 +102,7 @@ func (e *Engine) runMatching() {
 func (e *Engine) matched(runID string) error {
 	done := make(chan error, 1)
 	select {
-	case e.looks <- look{runID, done}:
+	case e.passRequests <- passRequest{runID, done}:
 	case <-e.ctx.Done():
 		return ErrStopping
 	}
@@ -243,21 +243,16 @@ func (m *matcher) event(ev *store.Event) (matched bool, err error) {
 		return false, err
 	}
 	c := candidateOf(ev)
-	q := store.WaitQuery{Set: store.WaitsForEvent, Env: ev.Env, Event: ev.Name, Position: ev.Position, Limit: matchPage}
+	q := store.WaitQuery{Set: store.WaitsForEvent, Env: ev.Env, Event: ev.Name, Position: ev.Position}
 	for _, p := range known.paths {
 		if key, ok := c.key(p); ok {
 			q.Pairs = append(q.Pairs, [2]string{p, key})
 		}
 	}
 	given := map[string]bool{} // runs
-	for {
-		waits, err := m.e.store.Waits(m.e.ctx, q)
-		if err != nil {
-			return matched, err
-		}
+	err = m.inPages(q, func(waits []store.Wait) error {
 		for i := range waits {
 			w := &waits[i]
-			q.After = w.Order
 			if _, owed := m.owed[w.RunID]; owed || given[w.RunID] {
 				continue
 			}
@@ -268,14 +263,13 @@ func (m *matcher) event(ev *store.Event) (matched bool, err error) {
 				continue
 			}
 			if err := m.skip("matching an event with a wait", w.RunID, err); err != nil {
-				return matched, err
+				return err
 			}
 			m.owed[w.RunID] = ev.Position
 		}
-		if len(waits) < matchPage {
-			return matched, nil
-		}
-	}
+		return nil
+	})
+	return matched, err
 }
 
 // offer gives an event to a wait that it fits.
@@ -315,14 +309,8 @@ func (m *matcher) unlooked() error {
 	if err := m.settle(); err != nil {
 		return err
 	}
-	after := int64(0)
-	for {
-		waits, err := m.e.store.Waits(m.e.ctx, store.WaitQuery{Set: store.WaitsUnlooked, After: after, Limit: matchPage})
-		if err != nil {
-			return err
-		}
+	return m.inPages(store.WaitQuery{Set: store.WaitsUnlooked}, func(waits []store.Wait) error {
 		for i := range waits {
-			after = waits[i].Order
 			if m.troubled[waits[i].RunID] != nil {
 				continue // a run's waits take events in their order
 			}
@@ -330,9 +318,22 @@ func (m *matcher) unlooked() error {
 				return err
 			}
 		}
-		if len(waits) < matchPage {
-			return nil
+		return nil
+	})
+}
+
+// inPages goes through the waits of a query, in their order.
+func (m *matcher) inPages(q store.WaitQuery, do func(waits []store.Wait) error) error {
+	q.Limit = matchPage
+	for {
+		waits, err := m.e.store.Waits(m.e.ctx, q)
+		if err != nil {
+			return err
 		}
+		if err := do(waits); err != nil || len(waits) < matchPage {
+			return err
+		}
+		q.After = waits[len(waits)-1].Order
 	}
 }
 
@@ -481,22 +482,14 @@ func (m *matcher) cancel(w *store.Wait) error {
 
 // fulfilled tells runs of callbacks that were posted to.
 func (m *matcher) fulfilled() error {
-	after := int64(0)
-	for {
-		waits, err := m.e.store.Waits(m.e.ctx, store.WaitQuery{Set: store.WaitsFulfilled, After: after, Limit: matchPage})
-		if err != nil {
-			return err
-		}
-		for _, w := range waits {
-			after = w.Order
-			if err := m.skip("telling a run of its callback", w.RunID, m.posted(&w)); err != nil {
+	return m.inPages(store.WaitQuery{Set: store.WaitsFulfilled}, func(waits []store.Wait) error {
+		for i := range waits {
+			if err := m.skip("telling a run of its callback", waits[i].RunID, m.posted(&waits[i])); err != nil {
 				return err
 			}
 		}
-		if len(waits) < matchPage {
-			return nil
-		}
-	}
+		return nil
+	})
 }
 
 func (m *matcher) posted(w *store.Wait) error {
