@@ -122,23 +122,16 @@ func (e *Engine) take(s *source, m *wire.Manifest, o describeOptions) error {
 	e.apps.mu.Lock()
 	fresh, was := !s.answered, s.reason
 	e.apps.mu.Unlock()
-	record, conflict := e.apps.described(s, m, o)
-	if conflict != "" {
-		e.apps.failed(s, conflict, o.now, e.options.Jitter())
-		return errors.New(conflict)
+	changed, err := e.storeApp(s, m, o)
+	if err != nil {
+		return err
 	}
-	if record != nil {
-		if _, err := e.committer.commit(store.Change{store.PutApp{App: *record}}); err != nil {
-			return fmt.Errorf("storing app %q: %w", m.App, err)
-		}
-		e.apps.stored(*record)
-	}
-	if fresh || record != nil {
+	if fresh || changed {
 		if err := e.declareSchedules(appID{s.env, m.App}); err != nil {
 			return fmt.Errorf("storing the schedules of app %q: %w", m.App, err)
 		}
 	}
-	if fresh || record != nil || was != "" {
+	if fresh || changed || was != "" {
 		e.log.Info("app ready", "app", m.App, "url", ShownURL(s.url), "workflows", len(m.Workflows), "sdk", m.SDK.Language+"/"+m.SDK.Version)
 		for _, p := range e.apps.problems(*m) {
 			e.log.Warn(p, "app", m.App)
@@ -148,6 +141,48 @@ func (e *Engine) take(s *source, m *wire.Manifest, o describeOptions) error {
 		q.more = true
 		q.wake()
 		e.mu.Unlock()
+	}
+	return nil
+}
+
+// storeApp stores what an app said of itself, and tells whether that was news. What another node has stored of it meanwhile is not undone: the
+// app's word is taken anew then, upon that.
+func (e *Engine) storeApp(s *source, m *wire.Manifest, o describeOptions) (changed bool, err error) {
+	for range applyTries {
+		record, conflict := e.apps.described(s, m, o)
+		if conflict != "" {
+			e.apps.failed(s, conflict, o.now, e.options.Jitter())
+			return changed, errors.New(conflict)
+		}
+		if record == nil {
+			return changed, nil
+		}
+		_, err := e.committer.commit(store.Change{store.PutApp{App: *record}})
+		if err == nil {
+			e.apps.stored(*record)
+			return true, nil
+		}
+		if !errors.Is(err, store.ErrStale) {
+			return changed, fmt.Errorf("storing app %q: %w", m.App, err)
+		}
+		if err := e.reloadApp(appID{s.env, m.App}); err != nil {
+			return changed, err
+		}
+		changed = true
+	}
+	return changed, fmt.Errorf("storing app %q: %w", m.App, ErrBusy)
+}
+
+// reloadApp takes over what the store has of an app, in the place of what this node was about to store.
+func (e *Engine) reloadApp(id appID) error {
+	records, err := e.store.Apps(e.ctx)
+	if err != nil {
+		return fmt.Errorf("reading app %q: %w", id.name, err)
+	}
+	for _, record := range records {
+		if (appID{record.Env, record.Name}) == id {
+			return e.apps.reload(record)
+		}
 	}
 	return nil
 }

@@ -2,11 +2,13 @@ package engine_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/engine"
+	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/wire"
 )
 
@@ -50,6 +52,36 @@ func TestADeployIsNoticedByTheNextAnswer(t *testing.T) {
 		synctest.Wait()
 		if _, err := n.StartRun(context.Background(), engine.StartRequest{Env: engine.DefaultEnv, Workflow: "new"}); err != nil {
 			t.Errorf("D1: %v", err)
+		}
+	})
+}
+
+// D1, N2: nodes that take an app's word at once keep what each was told of it.
+func TestANodeThatDescribesAnAppKeepsWhatAnotherWasToldOfIt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := startCluster(t, 2, engine.Options{})
+		var once sync.Once
+		told := func(changes []store.Change) {
+			if _, puts := changes[0][0].(store.PutApp); puts {
+				once.Do(func() { // the other node commits first
+					request := engine.AppRequest{URL: "http://127.0.0.1:3000", Concurrency: 7}
+					if _, err := c.nodes[1].PutApp(context.Background(), engine.DefaultEnv, request, true); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+		c.ways[0].before.Store(&told)
+		c.app.deploy("h2", wire.Workflow{Name: "w"}, wire.Workflow{Name: "new"})
+		if _, err := c.nodes[0].PutApp(context.Background(), engine.DefaultEnv, engine.AppRequest{URL: "http://127.0.0.1:3000"}, true); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		for i, n := range c.nodes {
+			app := n.Apps(engine.DefaultEnv)[0]
+			if app.Concurrency != 7 || len(app.Workflows) != 2 || app.Reason != "" {
+				t.Errorf("node %d has %+v", i, app)
+			}
 		}
 	})
 }

@@ -82,9 +82,23 @@ func (r *registry) load(record store.App) error {
 	defer r.mu.Unlock()
 	id := appID{record.Env, record.Name}
 	a := r.apps[id]
-	if a != nil && (same(a.stored, record) || !same(a.stored, a.record)) {
+	if a != nil && (a.stored.Version >= record.Version || !same(a.stored, a.record)) {
 		return nil
 	}
+	return r.adopt(record)
+}
+
+// reload takes over an app as the store has it, whatever this node was about to store of it.
+func (r *registry) reload(record store.App) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.adopt(record)
+}
+
+// adopt takes over an app's record. mu is held.
+func (r *registry) adopt(record store.App) error {
+	id := appID{record.Env, record.Name}
+	a := r.apps[id]
 	s := r.sources[record.URL]
 	if s == nil {
 		s = &source{env: record.Env, url: record.URL, private: record.Private}
@@ -277,6 +291,7 @@ func (r *registry) described(s *source, m *wire.Manifest, o describeOptions) (re
 		return nil, ""
 	}
 	copied := a.record
+	copied.Version = a.stored.Version + 1
 	return &copied, ""
 }
 

@@ -253,7 +253,7 @@ type TakeKey struct {
 	Then []Op
 }
 
-// PutApp writes an app's record.
+// PutApp writes an app's record. It expects the version before App.Version, or none for version 1, else the change fails with ErrStale.
 type PutApp struct{ App App }
 
 // DropKeys removes keys that have expired at Now, at most Limit of them.
@@ -545,6 +545,7 @@ type App struct {
 	Manifest    []byte
 	Hash        string
 	SeenAt      time.Time            // when the app last answered
+	Version     int64                // grows with each change of the record
 	Gone        map[string]time.Time // workflows that the last manifest lacks, and since when
 }
 

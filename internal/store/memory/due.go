@@ -10,9 +10,13 @@ import (
 	"github.com/nelkap/nelkap/internal/store"
 )
 
-// checkDue checks the ops of schedules and of events that are due later.
+// checkDue checks the ops of apps, of schedules and of events that are due later.
 func (s *Store) checkDue(op store.Op) error {
 	switch op := op.(type) {
+	case store.PutApp:
+		if standing := s.apps[[2]string{op.App.Env, op.App.Name}]; standing.Version != op.App.Version-1 {
+			return fmt.Errorf("app %s is at version %d, not %d: %w", op.App.Name, standing.Version, op.App.Version-1, store.ErrStale)
+		}
 	case store.PutSchedule:
 		if standing := s.schedules[[2]string{op.Schedule.Env, op.Schedule.ID}]; standing.Version != op.Schedule.Version-1 {
 			return fmt.Errorf("schedule %s is at version %d, not %d: %w", op.Schedule.ID, standing.Version, op.Schedule.Version-1, store.ErrStale)

@@ -112,7 +112,7 @@ func (s *Store) check(change []store.Op) error {
 			}
 		case store.UseEvent, store.InsertCallback, store.EndCallback, store.PassKey, store.LookedBack, store.Advance:
 			err = s.checkWait(op)
-		case store.PutSchedule, store.DropLater:
+		case store.PutSchedule, store.DropLater, store.PutApp:
 			err = s.checkDue(op)
 		case store.InsertDelivery:
 			if s.delivery(op.Delivery.ID) != nil {

@@ -89,7 +89,7 @@ func (v *view) checkSave(op store.SaveSteps) error {
 	return nil
 }
 
-// checkWait checks the ops of waits, callbacks, claims, schedules and later events.
+// checkWait checks the ops of waits, callbacks, claims, schedules, apps and later events.
 func (v *view) checkWait(op store.Op) error {
 	switch op := op.(type) {
 	case store.UseEvent:
@@ -126,6 +126,14 @@ func (v *view) checkWait(op store.Op) error {
 		}
 		if version != op.Schedule.Version-1 {
 			return fmt.Errorf("schedule %s is at version %d, not %d: %w", op.Schedule.ID, version, op.Schedule.Version-1, store.ErrStale)
+		}
+	case store.PutApp:
+		version := int64(0)
+		if a := v.apps[[2]string{op.App.Env, op.App.Name}]; a != nil {
+			version = a.Version
+		}
+		if version != op.App.Version-1 {
+			return fmt.Errorf("app %s is at version %d, not %d: %w", op.App.Name, version, op.App.Version-1, store.ErrStale)
 		}
 	case store.DropLater:
 		if v.later[eventKey{op.Env, op.Name, op.ID}] == nil {

@@ -265,7 +265,7 @@ func (v *view) flushKeys() {
 	v.put(sqlUpdateKeys, updated)
 }
 
-// flushDue writes callbacks, schedules and later events.
+// flushDue writes callbacks, schedules, apps and later events.
 func (v *view) flushDue() {
 	newCallbacks, endedCallbacks, later := &rowset{}, &rowset{}, &rowset{}
 	for _, c := range v.callbacks {
@@ -303,6 +303,7 @@ func (v *view) flushDue() {
 	v.put(sqlInsertCallbacks, newCallbacks)
 	v.put(sqlUpdateCallbacks, endedCallbacks)
 	v.flushSchedules()
+	v.flushApps()
 	v.put(sqlInsertLater, later)
 }
 
@@ -341,9 +342,41 @@ func bindSchedule(t *rowset, sc *store.Schedule) {
 	t.time(sc.CreatedAt)
 }
 
-// flushAdded writes what is only added: events, apps, deliveries, logs.
+func (v *view) flushApps() {
+	inserted, updated := &rowset{}, &rowset{}
+	for _, a := range v.apps {
+		switch {
+		case a.changed && a.stored:
+			v.bindApp(updated.row(), &a.App)
+		case a.changed:
+			v.bindApp(inserted.row(), &a.App)
+		}
+		a.stored, a.changed = true, false
+	}
+	v.put(sqlInsertApps, inserted)
+	v.put(sqlUpdateApps, updated)
+}
+
+func (v *view) bindApp(t *rowset, a *store.App) {
+	gone, err := json.Marshal(a.Gone)
+	if err != nil {
+		v.fail("encoding what app "+a.Name+" lacks", err)
+	}
+	t.text(a.Env)
+	t.text(a.Name)
+	t.text(a.URL)
+	t.bool(a.Private)
+	t.int(int64(a.Concurrency))
+	t.blob(a.Manifest)
+	t.text(a.Hash)
+	t.time(a.SeenAt)
+	t.blob(gone)
+	t.int(a.Version)
+}
+
+// flushAdded writes what is only added: events, deliveries, logs.
 func (v *view) flushAdded() {
-	events, apps, logs := &rowset{}, &rowset{}, &rowset{}
+	events, logs := &rowset{}, &rowset{}
 	for _, e := range v.written.events {
 		t := events.row()
 		t.int(e.Position)
@@ -354,23 +387,6 @@ func (v *view) flushAdded() {
 		t.time(e.CreatedAt)
 		t.int(int64(e.Runs))
 	}
-	for _, a := range v.apps {
-		gone, err := json.Marshal(a.Gone)
-		if err != nil {
-			v.fail("encoding what app "+a.Name+" lacks", err)
-		}
-		t := apps.row()
-		t.text(a.Env)
-		t.text(a.Name)
-		t.text(a.URL)
-		t.bool(a.Private)
-		t.int(int64(a.Concurrency))
-		t.blob(a.Manifest)
-		t.text(a.Hash)
-		t.time(a.SeenAt)
-		t.blob(gone)
-	}
-	v.apps = map[[2]string]store.App{}
 	for i := range v.written.logs {
 		bindLine(logs.row(), &v.written.logs[i])
 	}
@@ -378,7 +394,6 @@ func (v *view) flushAdded() {
 		v.put(sqlInsertEvents, events)
 		v.out.add(sqlUpdateLastEvent, (&params{}).int(v.lastEvent), nil)
 	}
-	v.put(sqlPutApps, apps)
 	v.put(sqlInsertLogs, logs)
 	v.flushDeliveries()
 }

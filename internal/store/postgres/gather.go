@@ -112,7 +112,7 @@ func (n *need) gatherWaits(v *view) {
 	}
 }
 
-// gatherDue reads what belongs to no run: callbacks, schedules, later events, deliveries.
+// gatherDue reads what belongs to no run: callbacks, schedules, apps, later events, deliveries.
 func (n *need) gatherDue(v *view) {
 	b := v.out
 	if len(n.tokens) > 0 {
@@ -126,6 +126,14 @@ func (n *need) gatherDue(v *view) {
 		b.add(sqlLockSchedules, rows.params(), func(r *scanner) error {
 			sc := store.Schedule{Env: r.text(), ID: r.text(), Version: r.int()}
 			v.schedules[[2]string{sc.Env, sc.ID}] = &schedule{Schedule: sc, stored: true}
+			return nil
+		})
+	}
+	if len(n.apps) > 0 {
+		rows := rowsOf(n.apps, func(t *rowset, k [2]string) { t.text(k[0]); t.text(k[1]) })
+		b.add(sqlLockApps, rows.params(), func(r *scanner) error {
+			a := store.App{Env: r.text(), Name: r.text(), Version: r.int()}
+			v.apps[[2]string{a.Env, a.Name}] = &app{App: a, stored: true}
 			return nil
 		})
 	}

@@ -23,6 +23,7 @@ type need struct {
 	tokens     set[string]  // of callbacks
 	callbacks  set[stepKey] // those that these steps made
 	schedules  set[[2]string]
+	apps       set[[2]string]
 	later      set[eventKey]
 	deliveries set[string]
 	lines      set[lineKey]
@@ -144,6 +145,8 @@ func (n *need) change(change []store.Op) {
 			n.deliveries.add(op.Delivery.ID)
 		case store.PutSchedule:
 			n.schedules.add([2]string{op.Schedule.Env, op.Schedule.ID})
+		case store.PutApp:
+			n.apps.add([2]string{op.App.Env, op.App.Name})
 		case store.DropSchedule:
 			n.schedules.add([2]string{op.Env, op.ID})
 		case store.PutLater:

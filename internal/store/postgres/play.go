@@ -30,7 +30,8 @@ func (v *view) write(change []store.Op, res *store.Result) {
 		case store.TakeKey:
 			v.take(op, res)
 		case store.PutApp:
-			v.apps[[2]string{op.App.Env, op.App.Name}] = op.App
+			id := [2]string{op.App.Env, op.App.Name}
+			v.apps[id] = &app{App: op.App, stored: v.apps[id] != nil && v.apps[id].stored, changed: true}
 		case store.DropKeys:
 			v.flush()
 			v.out.add(sqlDeleteExpiredKeys, (&params{}).time(op.Now).int(int64(op.Limit)), nil)

@@ -204,6 +204,7 @@ func (s *Store) Apps(ctx context.Context) ([]store.App, error) {
 			if err := json.Unmarshal(r.blob(), &a.Gone); err != nil {
 				return fmt.Errorf("reading app %s: %w", a.Name, err)
 			}
+			a.Version = r.int()
 			out = append(out, a)
 			return nil
 		})

@@ -93,6 +93,8 @@ const (
 	sqlLockCallbacks = `SELECT ` + callbackColumns + `, callbacks.run FROM callbacks WHERE token_hash = ANY($1::bytea[]) ORDER BY token_hash FOR UPDATE`
 	sqlLockSchedules = `SELECT schedules.env, schedules.id, schedules.version FROM unnest($1::bytea[], $2::bytea[]) AS u(env, id)
 		JOIN schedules ON schedules.env=u.env AND schedules.id=u.id ORDER BY schedules.env, schedules.id FOR UPDATE OF schedules`
+	sqlLockApps = `SELECT apps.env, apps.name, apps.version FROM unnest($1::bytea[], $2::bytea[]) AS u(env, name)
+		JOIN apps ON apps.env=u.env AND apps.name=u.name ORDER BY apps.env, apps.name FOR UPDATE OF apps`
 	sqlLockLater = `SELECT later_events.env, later_events.name, later_events.id FROM unnest($1::bytea[], $2::bytea[], $3::bytea[]) AS u(env, name, id)
 		JOIN later_events ON later_events.env=u.env AND later_events.name=u.name AND later_events.id=u.id
 		ORDER BY later_events.env, later_events.name, later_events.id FOR UPDATE OF later_events`
@@ -205,7 +207,7 @@ const (
 
 // Apps and deliveries.
 const (
-	sqlSelectApps       = `SELECT env, name, url, private, concurrency, manifest, hash, seen_at, gone FROM apps ORDER BY env, name`
+	sqlSelectApps       = `SELECT env, name, url, private, concurrency, manifest, hash, seen_at, gone, version FROM apps ORDER BY env, name`
 	sqlSelectDelivery   = `SELECT ` + deliveryColumns + `, request, body FROM deliveries WHERE id=$1::bytea AND env=$2::bytea`
 	sqlSelectDeliveries = `SELECT ` + deliveryColumns + ` FROM deliveries WHERE env=$1::bytea AND ($2::bytea = '' OR hook=$2::bytea) AND ($3::text = '' OR status=$3::text)
 		AND ($4::bigint = 0 OR position < $4::bigint) ORDER BY position DESC LIMIT $5::bigint`

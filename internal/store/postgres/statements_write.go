@@ -165,9 +165,12 @@ const (
 		SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bigint[]) ON CONFLICT DO NOTHING`
 	sqlDropLater = `DELETE FROM later_events USING unnest($1::bytea[], $2::bytea[], $3::bytea[]) AS u(env, name, id)
 		WHERE later_events.env=u.env AND later_events.name=u.name AND later_events.id=u.id`
-	sqlPutApps = `INSERT INTO apps (env, name, url, private, concurrency, manifest, hash, seen_at, gone)
-		SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::boolean[], $5::bigint[], $6::bytea[], $7::bytea[], $8::bigint[], $9::bytea[])
-		ON CONFLICT (env, name) DO UPDATE SET url=excluded.url, private=excluded.private, concurrency=excluded.concurrency, manifest=excluded.manifest, hash=excluded.hash, seen_at=excluded.seen_at, gone=excluded.gone`
+	sqlInsertApps = `INSERT INTO apps (env, name, url, private, concurrency, manifest, hash, seen_at, gone, version)
+		SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::boolean[], $5::bigint[], $6::bytea[], $7::bytea[], $8::bigint[], $9::bytea[], $10::bigint[])`
+	sqlUpdateApps = `UPDATE apps SET url=u.url, private=u.private, concurrency=u.concurrency, manifest=u.manifest, hash=u.hash, seen_at=u.seen_at, gone=u.gone, version=u.version
+		FROM unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::boolean[], $5::bigint[], $6::bytea[], $7::bytea[], $8::bigint[], $9::bytea[], $10::bigint[])
+			AS u(env, name, url, private, concurrency, manifest, hash, seen_at, gone, version)
+		WHERE apps.env=u.env AND apps.name=u.name`
 	sqlInsertDeliveries = `INSERT INTO deliveries (id, env, hook, provider, status, reason, provider_id, redelivery_of, events, bytes, received_at, request, body)
 		SELECT id, env, hook, provider, status, reason, provider_id, redelivery_of, events, bytes, received_at, request, body FROM unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bytea[], $5::text[], $6::bytea[], $7::bytea[], $8::bytea[], $9::bytea[], $10::bigint[], $11::bigint[], $12::bytea[],
 			$13::bytea[])

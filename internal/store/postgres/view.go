@@ -31,7 +31,7 @@ type view struct {
 	lineCounts map[chapterKey]int64
 	cursors    map[string]*cursor
 	nodes      map[string]*store.Node // nil: dropped
-	apps       map[[2]string]store.App
+	apps       map[[2]string]*app
 
 	lastEvent     int64
 	seqs, waitIDs []int64 // drawn, and not given out yet
@@ -126,6 +126,11 @@ type schedule struct {
 	stored, changed, deleted bool
 }
 
+type app struct {
+	store.App
+	stored, changed bool
+}
+
 type later struct {
 	store.LaterEvent
 	stored bool
@@ -136,7 +141,7 @@ func newView(out *batch) *view {
 		out: out, runs: map[string]*run{}, steps: map[stepKey]*standing{}, attempts: map[attemptKey]*attempt{}, attemptsOf: map[string][]*attempt{},
 		waits: map[string][]*wait{}, uses: map[useKey]*use{}, events: map[eventKey]bool{}, keys: map[keyID]*key{}, callbacks: map[string]*callback{},
 		schedules: map[[2]string]*schedule{}, later: map[eventKey]*later{}, deliveries: map[string]bool{}, lines: map[lineKey]bool{},
-		lineCounts: map[chapterKey]int64{}, cursors: map[string]*cursor{}, nodes: map[string]*store.Node{}, apps: map[[2]string]store.App{},
+		lineCounts: map[chapterKey]int64{}, cursors: map[string]*cursor{}, nodes: map[string]*store.Node{}, apps: map[[2]string]*app{},
 	}
 }
 

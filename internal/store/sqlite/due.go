@@ -10,13 +10,18 @@ import (
 	"github.com/nelkap/nelkap/internal/store"
 )
 
-// checkDue checks the ops of schedules and of events that are due later.
+// checkDue checks the ops of apps, of schedules and of events that are due later.
 func (s *Store) checkDue(op store.Op) (refusal, err error) {
 	switch op := op.(type) {
+	case store.PutApp:
+		var version int64
+		version, err = s.version(sqlAppVersion, op.App.Env, op.App.Name)
+		if version != op.App.Version-1 {
+			refusal = fmt.Errorf("app %s is at version %d, not %d: %w", op.App.Name, version, op.App.Version-1, store.ErrStale)
+		}
 	case store.PutSchedule:
-		version := int64(0)
-		err = query(s.writer, sqlScheduleVersion, func(b *binder) { b.text(op.Schedule.Env); b.text(op.Schedule.ID) },
-			func(r *scanner) error { version = r.int(); return nil })
+		var version int64
+		version, err = s.version(sqlScheduleVersion, op.Schedule.Env, op.Schedule.ID)
 		if version != op.Schedule.Version-1 {
 			refusal = fmt.Errorf("schedule %s is at version %d, not %d: %w", op.Schedule.ID, version, op.Schedule.Version-1, store.ErrStale)
 		}
@@ -28,6 +33,12 @@ func (s *Store) checkDue(op store.Op) (refusal, err error) {
 		}
 	}
 	return refusal, err
+}
+
+// version reads the version of a record of an environment; zero: there is none.
+func (s *Store) version(statement, env, id string) (version int64, err error) {
+	err = query(s.writer, statement, func(b *binder) { b.text(env); b.text(id) }, func(r *scanner) error { version = r.int(); return nil })
+	return version, err
 }
 
 func (s *Store) writeDue(op store.Op) error {

@@ -274,6 +274,7 @@ CREATE TABLE apps (
   hash        TEXT NOT NULL,
   seen_at     INTEGER NOT NULL,
   gone        TEXT NOT NULL,
+  version     INTEGER NOT NULL,
   PRIMARY KEY (env, name)
 ) STRICT, WITHOUT ROWID;
 

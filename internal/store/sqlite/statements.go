@@ -205,8 +205,10 @@ const (
 
 // Apps.
 const (
-	sqlPutApp     = `INSERT OR REPLACE INTO apps (env, name, url, private, concurrency, manifest, hash, seen_at, gone) VALUES (?,?,?,?,?,?,?,?,?)`
-	sqlSelectApps = `SELECT env, name, url, private, concurrency, manifest, hash, seen_at, gone FROM apps ORDER BY env, name`
+	appColumns    = `env, name, url, private, concurrency, manifest, hash, seen_at, gone, version`
+	sqlPutApp     = `INSERT OR REPLACE INTO apps (` + appColumns + `) VALUES (?,?,?,?,?,?,?,?,?,?)`
+	sqlAppVersion = `SELECT version FROM apps WHERE env=? AND name=?`
+	sqlSelectApps = `SELECT ` + appColumns + ` FROM apps ORDER BY env, name`
 )
 
 // Deliveries.
@@ -257,7 +259,7 @@ const (
 	sqlMoveLaterEvents = `SELECT env, name, id, payload, due_at FROM later_events`
 	sqlMoveCursors     = `SELECT name, owner, position FROM cursors`
 	sqlMoveKeys        = `SELECT ` + keyColumns + ` FROM keys`
-	sqlMoveApps        = `SELECT env, name, url, private, concurrency, manifest, hash, seen_at, gone FROM apps`
+	sqlMoveApps        = `SELECT ` + appColumns + ` FROM apps`
 	sqlMoveDeliveries  = `SELECT ` + deliveryColumns + `, request, body FROM deliveries LEFT JOIN delivery_values ON delivery = position`
 	// The last number of each series. Of events the newest is never dropped; positions of deliveries are never used again.
 	sqlMoveNumbers = `SELECT 'runs', coalesce(max(seq), 0) FROM runs UNION ALL SELECT 'waits', coalesce(max(id), 0) FROM waits

@@ -101,7 +101,7 @@ func (s *Store) check(change []store.Op) (refusal, err error) {
 			}
 		case store.UseEvent, store.InsertCallback, store.EndCallback, store.PassKey, store.LookedBack, store.Advance:
 			refusal, err = s.checkWait(op)
-		case store.PutSchedule, store.DropLater:
+		case store.PutSchedule, store.DropLater, store.PutApp:
 			refusal, err = s.checkDue(op)
 		case store.InsertDelivery:
 			refusal, err = s.checkDelivery(op.Delivery.ID)
@@ -562,6 +562,7 @@ func (s *Store) putApp(a store.App) error {
 			b.text(a.Hash)
 			b.time(a.SeenAt)
 			b.text(string(gone))
+			b.int(a.Version)
 		})
 }
 

@@ -81,6 +81,7 @@ var SameErrors = cmp.Transformer("sentinel", func(err error) string {
 // machine draws changes that could come from an engine, right and wrong ones.
 type machine struct {
 	runs map[string]workflow.Run // as they were after the last batch: some of the changes made from them are stale
+	app  int64                   // the version of the app's record then
 	now  int
 }
 
@@ -90,6 +91,9 @@ func (m *machine) learn(model *memory.Store) {
 		if run, _, err := model.Load(context.Background(), NewRun(n).ID); err == nil {
 			m.runs[run.ID] = run
 		}
+	}
+	if apps, _ := model.Apps(context.Background()); len(apps) > 0 {
+		m.app = apps[0].Version
 	}
 }
 
@@ -264,7 +268,7 @@ func (m *machine) update(r *rapid.T, run workflow.Run, now time.Time) store.Op {
 	}
 	d, err := workflow.Apply(run, in, now)
 	if err != nil || d.Run.Version == run.Version {
-		return store.PutApp{App: store.App{Env: "default", Name: "shop", Hash: fmt.Sprint(m.now)}}
+		return store.PutApp{App: store.App{Env: "default", Name: "shop", Hash: fmt.Sprint(m.now), Version: m.app + 1}}
 	}
 	update := store.UpdateRun{Run: d.Run, Append: d.Append, Output: d.Output, Error: d.Error, CutCall: cutCall, Trees: trees, CloseWaits: d.CloseWaits, Chapter: d.Chapter}
 	for i, w := range d.Open {

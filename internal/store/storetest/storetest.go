@@ -540,9 +540,10 @@ func valuesSurvive(t *testing.T, s store.Store) {
 }
 
 func appsAreKept(t *testing.T, s store.Store) {
-	app := store.App{Env: "default", Name: "shop", URL: "http://127.0.0.1:3000/api/nelkap", Private: true, Concurrency: 100, Manifest: []byte(`{}`), Hash: "h", SeenAt: T0, Gone: map[string]time.Time{"w": T0}}
+	app := store.App{Env: "default", Name: "shop", URL: "http://127.0.0.1:3000/api/nelkap", Private: true, Concurrency: 100, Manifest: []byte(`{}`), Hash: "h", SeenAt: T0, Gone: map[string]time.Time{"w": T0}, Version: 1}
 	must(t, s, store.PutApp{App: app})
-	app.Hash = "h2"
+	refused(t, s, store.ErrStale, store.PutApp{App: app}) // a node that did not know of it
+	app.Hash, app.Version = "h2", 2
 	must(t, s, store.PutApp{App: app})
 	list, err := s.Apps(context.Background())
 	if err != nil {

@@ -310,6 +310,7 @@ CREATE TABLE apps (
   hash        BYTEA NOT NULL,
   seen_at     BIGINT NOT NULL,
   gone        BYTEA NOT NULL,
+  version     BIGINT NOT NULL,
   PRIMARY KEY (env, name)
 ) WITH (fillfactor = 50);
 
