@@ -32,28 +32,31 @@ const (
 	outcomeUnknown
 )
 
+// lockNotAvailable is the SQLSTATE of who has waited for a lock for as long as lock_timeout.
+const lockNotAvailable = "55P03"
+
 // codes are the SQLSTATEs that say more than their class does.
 var codes = map[string]outcome{
-	"23505": outcomeTaken,   // unique_violation
-	"42710": outcomeTaken,   // duplicate_object: two servers made the schema's table at once, whatever IF NOT EXISTS says
-	"42P07": outcomeTaken,   // duplicate_table: the same
-	"40003": outcomeUnknown, // statement_completion_unknown
-	"08007": outcomeUnknown, // transaction_resolution_unknown
-	"25006": outcomeMoved,   // read_only_sql_transaction: a standby, after a failover
-	"57P01": outcomeMoved,   // admin_shutdown
-	"57P02": outcomeMoved,   // crash_shutdown
-	"57P03": outcomeMoved,   // cannot_connect_now: it starts up, shuts down or recovers
-	"57P04": outcomeLater,   // database_dropped
-	"57P05": outcomeAgain,   // idle_session_timeout
-	"25P03": outcomeAgain,   // idle_in_transaction_session_timeout: this process stood still in the middle of it
-	"25P04": outcomeAgain,   // transaction_timeout
-	"55P03": outcomeAgain,   // lock_not_available: lock_timeout
-	"53200": outcomeAgain,   // out_of_memory
-	"53300": outcomeAgain,   // too_many_connections
-	"53100": outcomeLater,   // disk_full
-	"53400": outcomeLater,   // configuration_limit_exceeded
-	"58P01": outcomeLater,   // undefined_file
-	"0A000": outcomeMoved,   // feature_not_supported: a plan that a migration made stale; a new connection has none
+	"23505":          outcomeTaken,   // unique_violation
+	"42710":          outcomeTaken,   // duplicate_object: two servers made the schema's table at once, whatever IF NOT EXISTS says
+	"42P07":          outcomeTaken,   // duplicate_table: the same
+	"40003":          outcomeUnknown, // statement_completion_unknown
+	"08007":          outcomeUnknown, // transaction_resolution_unknown
+	"25006":          outcomeMoved,   // read_only_sql_transaction: a standby, after a failover
+	"57P01":          outcomeMoved,   // admin_shutdown
+	"57P02":          outcomeMoved,   // crash_shutdown
+	"57P03":          outcomeMoved,   // cannot_connect_now: it starts up, shuts down or recovers
+	"57P04":          outcomeLater,   // database_dropped
+	"57P05":          outcomeAgain,   // idle_session_timeout
+	"25P03":          outcomeAgain,   // idle_in_transaction_session_timeout: this process stood still in the middle of it
+	"25P04":          outcomeAgain,   // transaction_timeout
+	lockNotAvailable: outcomeAgain,   // lock_timeout
+	"53200":          outcomeAgain,   // out_of_memory
+	"53300":          outcomeAgain,   // too_many_connections
+	"53100":          outcomeLater,   // disk_full
+	"53400":          outcomeLater,   // configuration_limit_exceeded
+	"58P01":          outcomeLater,   // undefined_file
+	"0A000":          outcomeMoved,   // feature_not_supported: a plan that a migration made stale; a new connection has none
 }
 
 // classes are the first two characters of SQLSTATEs.

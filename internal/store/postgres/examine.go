@@ -49,7 +49,7 @@ func Examine(ctx context.Context, url string) (Facts, error) {
 		return Facts{}, fmt.Errorf("connecting: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it has only read
-	f := Facts{Place: Place(url), PoolMax: int64(config.MaxConns), SchemaKnown: schemaVersion}
+	f := Facts{Place: Place(url), PoolMax: int64(config.MaxConns), SchemaKnown: current.newest()}
 	if err := f.read(ctx, conn); err != nil {
 		return Facts{}, fmt.Errorf("reading: %w", err)
 	}

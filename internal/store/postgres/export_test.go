@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"io/fs"
 	"time"
 )
 
@@ -9,6 +10,14 @@ import (
 func (s *Store) SetBounds(transaction, lock time.Duration) {
 	s.transactionTime, s.lockTime = transaction, lock
 }
+
+// Migrate brings the schema up to date as a server does that knows these versions, and waits that long for a lock.
+func (s *Store) Migrate(ctx context.Context, files fs.FS, worksFrom []int64, lock time.Duration) error {
+	return s.migrate(ctx, schema{files, worksFrom, lock})
+}
+
+// Migrations are the files of the current versions.
+var Migrations fs.FS = migrations
 
 // SetClock says how far the database's clock was ahead at the last look.
 func (s *Store) SetClock(ahead time.Duration) { s.ahead.Store(int64(ahead)) }

@@ -3,35 +3,51 @@ package postgres
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// migrations go forward only; each is one version of the schema, named for it.
-//
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// worksFrom is, for each version, the oldest version whose servers still work on it: during an upgrade both run on one database.
-var worksFrom = []int64{1: 1}
+// schema is the versions of the database's schema that a server knows, and brings it to.
+type schema struct {
+	// files has migrations/NNNN.sql for each version. They go forward only.
+	files fs.FS
+	// worksFrom is, for each version, the oldest version whose servers still work on it: during an upgrade both run on one database.
+	worksFrom []int64
+	// lockTime bounds a version's wait for a table's lock, since whoever comes after it waits too.
+	lockTime time.Duration
+}
 
-// schemaVersion is what this server needs.
-var schemaVersion = int64(len(worksFrom) - 1)
+// current is the schema that this server needs.
+var current = schema{migrations, []int64{1: 1}, migrationLockTime}
+
+func (m schema) newest() int64 { return int64(len(m.worksFrom) - 1) }
+
+const (
+	// migrationTime bounds one version: it may build an index over millions of rows.
+	migrationTime = time.Hour
+	// migrationLockTime is longer than deadlock_timeout, a second, after which an autovacuum gives way.
+	migrationLockTime = 2 * time.Second
+)
 
 // migrate brings the schema up to date. Each version is a transaction of its own that holds the lock of the schema's one row: a server
 // that comes meanwhile waits, one that is killed leaves nothing half done, and no session has to hold a lock.
-func (s *Store) migrate(ctx context.Context) error {
+func (s *Store) migrate(ctx context.Context, m schema) error {
 	for {
 		done := false
-		_, err := s.retry(ctx, func(ctx context.Context) (outcome, error) {
+		_, err := s.retryWithin(ctx, migrationTime, func(ctx context.Context) (outcome, error) {
 			conn, err := s.pool.Acquire(ctx)
 			if err != nil {
 				return classify(err, false), err
 			}
 			defer conn.Release()
-			done, err = migrateOnce(ctx, conn.Conn().PgConn())
+			done, err = m.migrateOnce(ctx, conn.Conn().PgConn())
 			return classify(err, false), err
 		})
 		if err != nil || done {
@@ -41,15 +57,15 @@ func (s *Store) migrate(ctx context.Context) error {
 }
 
 // migrateOnce takes the schema one version further; done: there was none to take.
-func migrateOnce(ctx context.Context, conn *pgconn.PgConn) (done bool, err error) {
+func (m schema) migrateOnce(ctx context.Context, conn *pgconn.PgConn) (done bool, err error) {
 	if err := exec(ctx, conn, sqlMakeVersions); err != nil {
 		return false, err
 	}
 	if err := exec(ctx, conn, sqlMakeVersion); err != nil {
 		return false, err
 	}
-	version, err := readVersion(ctx, conn, sqlSelectSchema)
-	if err != nil || version >= schemaVersion {
+	version, err := m.readVersion(ctx, conn, sqlSelectSchema)
+	if err != nil || version >= m.newest() {
 		return true, err
 	}
 	defer func() {
@@ -60,19 +76,11 @@ func migrateOnce(ctx context.Context, conn *pgconn.PgConn) (done bool, err error
 	if err := exec(ctx, conn, sqlBegin); err != nil {
 		return false, err
 	}
-	if version, err = readVersion(ctx, conn, sqlLockSchema); err != nil {
+	if version, err = m.readVersion(ctx, conn, sqlLockSchema); err != nil {
 		return false, err
 	}
-	if version < schemaVersion {
-		version++
-		text, err := fs.ReadFile(migrations, fmt.Sprintf("migrations/%04d.sql", version))
-		if err != nil {
-			return false, err
-		}
-		if _, err := conn.Exec(ctx, string(text)).ReadAll(); err != nil {
-			return false, fmt.Errorf("version %d: %w", version, err)
-		}
-		if err := execWith(ctx, conn, sqlSetSchema, (&params{}).int(version).int(worksFrom[version]), nil); err != nil {
+	if version < m.newest() {
+		if err := m.take(ctx, conn, version+1); err != nil {
 			return false, err
 		}
 	}
@@ -80,12 +88,32 @@ func migrateOnce(ctx context.Context, conn *pgconn.PgConn) (done bool, err error
 	return false, err
 }
 
+// take takes the schema to a version, inside a transaction.
+func (m schema) take(ctx context.Context, conn *pgconn.PgConn, version int64) error {
+	text, err := fs.ReadFile(m.files, fmt.Sprintf("migrations/%04d.sql", version))
+	if err != nil {
+		return err
+	}
+	if err := execWith(ctx, conn, sqlSetLockTime, (&params{}).int(m.lockTime.Milliseconds()), nil); err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, string(text)).ReadAll()
+	var answer *pgconn.PgError
+	switch {
+	case errors.As(err, &answer) && answer.Code == lockNotAvailable:
+		return fmt.Errorf("version %d: another session has held a table for more than %v: end it (pg_stat_activity shows it), or start this server again when it is done: %w", version, m.lockTime, err)
+	case err != nil:
+		return fmt.Errorf("version %d: %w", version, err)
+	}
+	return execWith(ctx, conn, sqlSetSchema, (&params{}).int(version).int(m.worksFrom[version]), nil)
+}
+
 // readVersion reads the schema's version, and refuses one that this server is too old for.
-func readVersion(ctx context.Context, conn *pgconn.PgConn, statement string) (int64, error) {
+func (m schema) readVersion(ctx context.Context, conn *pgconn.PgConn, statement string) (int64, error) {
 	version, from := int64(0), int64(0)
 	err := execWith(ctx, conn, statement, nil, func(r *scanner) error { version, from = r.int(), r.int(); return nil })
-	if err == nil && from > schemaVersion {
-		err = fmt.Errorf("the database's schema has version %d, which servers of version %d and newer can use, and this one knows version %d: start a newer server", version, from, schemaVersion)
+	if err == nil && from > m.newest() {
+		err = fmt.Errorf("the database's schema has version %d, which servers of version %d and newer can use, and this one knows version %d: start a newer server", version, from, m.newest())
 	}
 	return version, err
 }

@@ -101,7 +101,7 @@ func connect(ctx context.Context, url string) (*Store, error) {
 		return nil, fmt.Errorf("opening the database: %w", err)
 	}
 	s := &Store{pool: pool, transactionTime: transactionTime, lockTime: lockTime, reading: make(chan struct{}, max(config.MaxConns-1, 1))}
-	if err := s.migrate(ctx); err != nil {
+	if err := s.migrate(ctx, current); err != nil {
 		return nil, errors.Join(advise(fmt.Errorf("bringing the database's schema up to date: %w", err)), s.Close())
 	}
 	s.pool.Reset() // connections from before the schema keep no statements
@@ -130,8 +130,13 @@ func (s *Store) Close() error {
 // retry does one thing until it succeeds, or fails in a way that another try does not mend, at most triesMax times. Whatever fails here has
 // written nothing, or what it is is unknown.
 func (s *Store) retry(ctx context.Context, do func(context.Context) (outcome, error)) (outcome, error) {
+	return s.retryWithin(ctx, s.transactionTime, do)
+}
+
+// retryWithin is retry for what one try may take so long.
+func (s *Store) retryWithin(ctx context.Context, bound time.Duration, do func(context.Context) (outcome, error)) (outcome, error) {
 	for try := 1; ; try++ {
-		bounded, cancel := context.WithTimeout(ctx, s.transactionTime)
+		bounded, cancel := context.WithTimeout(ctx, bound)
 		o, err := do(bounded)
 		cancel()
 		if err == nil {

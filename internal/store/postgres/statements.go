@@ -219,6 +219,7 @@ const (
 	sqlMakeVersion  = `INSERT INTO nelkap_schema (one, version, works_from) VALUES (true, 0, 0) ON CONFLICT DO NOTHING`
 	sqlSelectSchema = `SELECT version, works_from FROM nelkap_schema`
 	sqlLockSchema   = `SELECT version, works_from FROM nelkap_schema FOR UPDATE`
+	sqlSetLockTime  = `SELECT set_config('lock_timeout', $1::bigint::text, true)`
 	sqlSetSchema    = `UPDATE nelkap_schema SET version=$1::bigint, works_from=$2::bigint`
 )
 
