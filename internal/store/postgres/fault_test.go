@@ -2,8 +2,10 @@ package postgres_test
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -293,6 +295,53 @@ func TestTheStoreGoesOnAfterTheServerCrashed(t *testing.T) {
 	}
 	if got := steps(t, s, run.ID); got != "1b " {
 		t.Errorf("the history is %q", got)
+	}
+}
+
+// TestAFullDiskIsWaitedFor: what can't be written is refused whole, without a word on the change and with no doubt about its outcome; reads
+// go on, and so does the same store once there is room.
+func TestAFullDiskIsWaitedFor(t *testing.T) {
+	server, err := pgtest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	s := openURL(t, server.URL("postgres"))
+	run := inCall(t, s, 1)
+	// Larger than a piece of the log, and no multiple of a page.
+	if err := server.Fill(17<<20 + 1000); errors.Is(err, errors.ErrUnsupported) {
+		t.Skip("the system has no prlimit")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	large := func(n int) store.Change {
+		text := make([]byte, 1<<20)
+		rand.NewChaCha8([32]byte{byte(n)}).Read(text) //nolint:errcheck // it never fails
+		change := saving(run.ID, fmt.Sprint(n))
+		change[0].(store.SaveSteps).Steps[0].Output = []byte(`"` + hex.EncodeToString(text) + `"`)
+		return change
+	}
+	saved := 0
+	for ; saved < 40; saved++ {
+		if _, err = s.Commit(context.Background(), []store.Change{large(saved)}); err != nil {
+			break
+		}
+	}
+	if err == nil || errors.Is(err, store.ErrBadChange) || errors.Is(err, store.ErrUnknown) || !strings.Contains(err.Error(), "53100") {
+		t.Fatalf("after %d MiB: %v", saved, err)
+	}
+	if _, history, err := s.Load(context.Background(), run.ID); err != nil || history.Entries != int64(saved) {
+		t.Fatalf("after %d saves there are %d, %v", saved, history.Entries, err)
+	}
+	if err := server.Fill(0); err != nil {
+		t.Fatal(err)
+	}
+	if res := storetest.Commit(t, s, large(saved)...); res.Err != nil || res.Steps[0].Entry != int64(saved+1) {
+		t.Errorf("once there is room: %+v", res)
 	}
 }
 

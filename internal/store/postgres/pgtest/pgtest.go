@@ -11,7 +11,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -123,6 +125,31 @@ func (s *Server) serve(who *identity) error {
 		return err
 	}
 	return s.process.ready(s.answers)
+}
+
+// Fill leaves the server room for files of so many bytes and no larger ones, as a disk does that is all but full: what would be larger is
+// written in part. Zero: there is room again. errors.ErrUnsupported: it can't be had on this system.
+func (s *Server) Fill(bytes int) error {
+	who, err := unprivileged()
+	if err != nil {
+		return err
+	}
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", s.Pid(), s.Pid()))
+	prlimit, lookErr := exec.LookPath("prlimit")
+	if err != nil || lookErr != nil {
+		return errors.ErrUnsupported
+	}
+	limit := "unlimited"
+	if bytes > 0 {
+		limit = strconv.Itoa(bytes)
+	}
+	for _, pid := range append(strings.Fields(string(children)), strconv.Itoa(s.Pid())) {
+		out, err := who.command(prlimit, "--pid", pid, "--fsize="+limit+":").CombinedOutput()
+		if err != nil && !strings.Contains(string(out), "No such process") { // it has ended
+			return fmt.Errorf("limiting process %s: %w: %s", pid, err, out)
+		}
+	}
+	return nil
 }
 
 // Crash ends the server as a power cut would, but for what the disk holds.
