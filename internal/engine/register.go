@@ -168,7 +168,11 @@ func (e *Engine) planChild(r *registration, w *workflow.Wait, parent *workflow.R
 // planCallback waits for the callback that an earlier step made; its time counts from then.
 func (e *Engine) planCallback(ctx context.Context, w *workflow.Wait, run *workflow.Run, item *wire.Item) error {
 	made, err := e.store.Callback(ctx, store.CallbackQuery{RunID: run.ID, StepID: workflow.StepID{Name: item.Name, Number: item.Of}})
-	if errors.Is(err, store.ErrNotFound) {
+	switch {
+	case errors.Is(err, store.ErrNotFound) && run.ReplayOf != "":
+		return refuse("the step %q waits for callback %d of its name, which this replay does not have: a run that had not ended has it, or it went with the run that made it; replay from %q to make another",
+			item.Name, item.Of, item.Name)
+	case errors.Is(err, store.ErrNotFound):
 		return refuse("the step %q waits for callback %d of its name, which was not made", item.Name, item.Of)
 	}
 	w.Of, w.DueAt = item.Of, made.DueAt

@@ -168,3 +168,97 @@ func restartIn(t *testing.T, s store.Store, id string) {
 		t.Fatal(err)
 	}
 }
+
+// approving is a run that has made a callback, sent its address, and waits for it.
+type approving struct {
+	t     *testing.T
+	app   *app
+	node  *node
+	first *sentCall
+	token string
+}
+
+func startApproving(t *testing.T) *approving {
+	t.Helper()
+	a := newApp(wire.Workflow{Name: "w"})
+	n, _ := startApp(t, a, engine.Options{})
+	n.start(t, "w")
+	p := &approving{t: t, app: a, node: n, first: a.next(t, time.Second)}
+	_, p.token, _ = strings.Cut(string(n.save(p.first, "n", 0, wire.Item{Op: wire.OpCallback, Kind: "callback", Name: "approval", Number: 1}).Items[0].Output), `"token":"`)
+	p.token, _, _ = strings.Cut(p.token, `"`)
+	n.save(p.first, "n", 1, completed("send it", `1`))
+	p.first.nonce = "n"
+	return p
+}
+
+func (p *approving) post() {
+	p.t.Helper()
+	if err := p.node.EndCallback(context.Background(), p.token, jsontext.Value(`"yes"`)); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *approving) fail(c *sentCall) {
+	p.t.Helper()
+	c.end(p.t, wire.End{Type: wire.Failed, Error: &wire.Error{Name: "E"}})
+	synctest.Wait()
+}
+
+// replay replays the run from when the address was sent, until it waits.
+func (p *approving) replay() {
+	p.t.Helper()
+	if _, err := p.node.Replay(context.Background(), engine.ReplayRequest{Env: engine.DefaultEnv, RunID: p.first.Run.ID, From: "send it"}); err != nil {
+		p.t.Fatal(err)
+	}
+	c := p.app.next(p.t, time.Second)
+	p.node.save(c, "n", 1, completed("send it", `2`))
+	c.suspend(p.t, "n", 2, wire.Item{Op: wire.OpWait, Kind: "callback", Name: "approval", Number: 2, Of: 1})
+}
+
+// gets tells what the last wait has come to.
+func (p *approving) gets(what, want string) *sentCall {
+	p.t.Helper()
+	c := p.app.next(p.t, 3*time.Second)
+	if got := c.history(); !strings.Contains(got, "approval"+want) {
+		p.t.Errorf("%s gets %s, want %s", what, got, want)
+	}
+	c.nonce = "n"
+	return c
+}
+
+// K5: what a replay keeps of a callback is its address, which somebody has. Once the run that made it has ended, what is posted there, or
+// was, is the replay's; but a callback is one run's at a time.
+func TestAReplayHasTheCallbacksThatItKeeps(t *testing.T) {
+	const yes, lacking = `={"payload":"yes"}`, `!{"name":"WaitError","message":"the step \"approval\" waits for callback 1 of its name, which this replay does not have`
+	for _, posted := range []string{"before the original's end", "while the replay waits"} {
+		t.Run("posted "+posted, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				p := startApproving(t)
+				if posted == "before the original's end" {
+					p.post()
+				}
+				p.fail(p.first)
+				p.replay()
+				if posted == "while the replay waits" {
+					p.post()
+				}
+				c := p.gets("the replay", yes)
+				p.replay()
+				p.gets("a second one", lacking)
+				p.fail(c)
+				p.replay()
+				p.gets("one after the first has ended", yes)
+			})
+		})
+	}
+	t.Run("of a run that lives", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			p := startApproving(t)
+			p.replay()
+			p.gets("the replay", lacking)
+			p.post()
+			p.first.suspend(t, "n", 2, wire.Item{Op: wire.OpWait, Kind: "callback", Name: "approval", Number: 2, Of: 1})
+			p.gets("the run itself", yes)
+		})
+	})
+}

@@ -94,6 +94,46 @@ func (t *witness) makes(op store.InsertCallback) {
 	t.callbacks[op.Callback.TokenHash] = &callbackRecord{id: id, dueAt: op.Callback.DueAt}
 }
 
+// passesCallbacks takes in the callbacks that a replay takes over: those of the entries that it keeps whose runs have ended, and no others (K5).
+func (t *witness) passesCallbacks(r, original *record, passed []store.PassedCallback) {
+	due := map[string]string{} // owners, by hash
+	for i := range original.entries[:min(r.kept, int64(len(original.entries)))] {
+		var made madeCallback
+		e := original.entries[i].saved
+		if e.Kind != workflow.KindCallback || json.Unmarshal(e.Output, &made) != nil || made.Token == "" {
+			continue
+		}
+		if c := t.callbackOf(made.Token); c != nil && t.runs[c.id.run].Status.Final() {
+			due[hashOf(made.Token)] = c.id.run
+		}
+	}
+	for _, p := range passed {
+		if due[p.TokenHash] != p.Owner {
+			t.broken("K5", "run %s takes a callback from run %s, which %q has", r.ID, p.Owner, due[p.TokenHash])
+			continue
+		}
+		t.callbacks[p.TokenHash].id.run = r.ID
+		delete(due, p.TokenHash)
+		t.world.report.reached(callbackPassed)
+	}
+	if len(due) > 0 {
+		t.broken("K5", "run %s keeps callbacks of runs that have ended, and they don't pass to it: %v", r.ID, due)
+	}
+}
+
+// lacksCallback tells whether an entry says truly that a replay does not have the callback of a step that it keeps: another run has it.
+func (t *witness) lacksCallback(r *record, e store.Entry) bool {
+	if e.Kind != workflow.KindCallback || e.Status != workflow.StepFailed || r.kept == 0 {
+		return false
+	}
+	for _, c := range t.callbacks {
+		if c.id.run == r.ID && c.id.Name == e.Name {
+			return false
+		}
+	}
+	return true
+}
+
 // posts takes in what was posted to a callback: once, and before its time is over.
 func (t *witness) posts(op store.EndCallback) {
 	c := t.callbacks[op.TokenHash]
@@ -121,8 +161,12 @@ func (t *witness) postedTo(token, text string) {
 }
 
 func (t *witness) callbackOf(token string) *callbackRecord {
+	return t.callbacks[hashOf(token)]
+}
+
+func hashOf(token string) string {
 	sum := sha256.Sum256([]byte(token))
-	return t.callbacks[hex.EncodeToString(sum[:])]
+	return hex.EncodeToString(sum[:])
 }
 
 // madeCallback is what the code gets of a callback, and of its wait.

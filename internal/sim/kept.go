@@ -81,6 +81,7 @@ func (t *witness) takesOver(r *record, replay *store.Replay) {
 		r.versions = slices.Clone(t.runs[replay.RunID].versions)
 	}
 	t.checkReplay(r, t.runs[replay.RunID])
+	t.passesCallbacks(r, t.runs[replay.RunID], replay.Callbacks)
 	for _, position := range replay.Used {
 		r.used[position] = true
 	}
@@ -203,6 +204,9 @@ func (t *witness) fits(r *record, w *openWait, position int64) bool {
 func (t *witness) checkWait(n *node, r *record, e store.Entry) {
 	id := r.step(e.StepID)
 	w := r.open[e.StepID]
+	if w == nil && t.lacksCallback(r, e) {
+		return
+	}
 	if w == nil {
 		t.broken("H3", "%s has an entry of kind %q, and no such wait is open: %s %s", id, e.Kind, e.Output, e.Error)
 		return

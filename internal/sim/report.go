@@ -83,6 +83,7 @@ const (
 	postedBefore        = "a callback was posted to before the code waited for it"
 	postedWhile         = "a callback was posted to while the code waited for it"
 	postedTwice         = "a second post to a callback was refused"
+	callbackPassed      = "a callback passed on to a replay that kept it"
 	skippedOnce         = "a run was skipped, since another does its work"
 	replayedFromStep    = "a replay kept the steps before the one that it began at"
 	replayedLastChapter = "a replay from a step began in the last chapter of its original"
@@ -102,7 +103,7 @@ var Situations = []string{
 	orphanCancelled, eventCancelled, claimRefused, claimOfFailed, claimOfTime, claimOfReplay, onceInterrupted, checkFound, checkFoundNothing,
 	begunLater, undoneAgain, undoneAfterTimeout, undoneAfterCancel, undoneOfReplay, undoFailed, undoMissing, handlerSaved, handlerAgain,
 	cancelledInClosing, closingAdopted, closingDone, closingForced, closingGivenUp, childOfClosing, begunAgain, begunAgainByAPI, orphansName,
-	usedBeforeRestart, savedInPastChapter, postedBefore, postedWhile, postedTwice, skippedOnce, replayedFromStep, replayedLastChapter, lineWritten,
+	usedBeforeRestart, savedInPastChapter, postedBefore, postedWhile, postedTwice, callbackPassed, skippedOnce, replayedFromStep, replayedLastChapter, lineWritten,
 }
 
 // What can come up only where several nodes are at work.

@@ -119,14 +119,19 @@ type InsertRun struct {
 }
 
 // Replay is what a new run takes over from the run that it replays. The change fails with ErrNotFound when that is gone, and with ErrStale
-// when it has begun another chapter than Restart: then the entries are others (Z2).
+// when it has begun another chapter than Restart: then the entries are others (Z2), or when a callback is not its owner's any more.
 type Replay struct {
 	RunID   string
 	Restart int
 	Entries int64   // so many of its first entries
 	Events  bool    // the run's waits look back as far as the other's (K5)
 	Used    []int64 // positions of the events that those entries have used (W7)
+	// Callbacks are made by those entries, and are the new run's from now on.
+	Callbacks []PassedCallback
 }
+
+// PassedCallback is a callback that goes from the run that has it to another.
+type PassedCallback struct{ TokenHash, Owner string }
 
 // UpdateRun replaces a run's record. It expects the version before Run.Version, else the change fails with ErrStale. With a
 // final status it also writes the result and frees the run's derived keys (K3). Where the run begins to close, it also expects a history

@@ -135,6 +135,11 @@ func (s *Store) checkReplay(replay *store.Replay) error {
 	case original.Restart != replay.Restart:
 		return fmt.Errorf("run %s plays chapter %d: %w", original.ID, original.Restart, store.ErrStale)
 	}
+	for _, passed := range replay.Callbacks {
+		if c := s.callbacks[passed.TokenHash]; c == nil || c.RunID != passed.Owner {
+			return fmt.Errorf("a callback is not run %s's: %w", passed.Owner, store.ErrStale)
+		}
+	}
 	return nil
 }
 
@@ -210,6 +215,9 @@ func (s *Store) insert(op store.InsertRun) {
 		}
 		for _, position := range op.Replay.Used {
 			r.used[position] = true
+		}
+		for _, passed := range op.Replay.Callbacks {
+			s.callbacks[passed.TokenHash].RunID = r.ID
 		}
 		if op.Replay.Events {
 			r.after = original.after

@@ -61,6 +61,11 @@ func (v *view) checkInsert(op store.InsertRun) error {
 	case original.restart != op.Replay.Restart:
 		return fmt.Errorf("run %s has begun again, and is in chapter %d, not %d: %w", original.id, original.restart, op.Replay.Restart, store.ErrStale)
 	}
+	for _, passed := range op.Replay.Callbacks {
+		if c := v.callback(passed.TokenHash); c == nil || c.RunID != passed.Owner {
+			return fmt.Errorf("a callback is not run %s's: %w", passed.Owner, store.ErrStale)
+		}
+	}
 	return nil
 }
 

@@ -320,7 +320,7 @@ func TestAFullDiskIsWaitedFor(t *testing.T) {
 	}
 	large := func(n int) store.Change {
 		text := make([]byte, 1<<20)
-		rand.NewChaCha8([32]byte{byte(n)}).Read(text) //nolint:errcheck // it never fails
+		rand.NewChaCha8([32]byte{byte(n)}).Read(text)
 		change := saving(run.ID, fmt.Sprint(n))
 		change[0].(store.SaveSteps).Steps[0].Output = []byte(`"` + hex.EncodeToString(text) + `"`)
 		return change

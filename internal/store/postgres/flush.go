@@ -267,7 +267,7 @@ func (v *view) flushKeys() {
 
 // flushDue writes callbacks, schedules, apps and later events.
 func (v *view) flushDue() {
-	newCallbacks, endedCallbacks, later := &rowset{}, &rowset{}, &rowset{}
+	newCallbacks, changedCallbacks, later := &rowset{}, &rowset{}, &rowset{}
 	for _, c := range v.callbacks {
 		switch {
 		case c.changed && !c.stored:
@@ -282,8 +282,10 @@ func (v *view) flushDue() {
 			t.time(c.EndedAt)
 			t.blob(c.Payload)
 		case c.changed:
-			t := endedCallbacks.row()
+			t := changedCallbacks.row()
 			t.text(c.TokenHash)
+			t.int(c.run)
+			t.text(c.RunID)
 			t.time(c.EndedAt)
 			t.blob(c.Payload)
 		}
@@ -301,7 +303,7 @@ func (v *view) flushDue() {
 		}
 	}
 	v.put(sqlInsertCallbacks, newCallbacks)
-	v.put(sqlUpdateCallbacks, endedCallbacks)
+	v.put(sqlUpdateCallbacks, changedCallbacks)
 	v.flushSchedules()
 	v.flushApps()
 	v.put(sqlInsertLater, later)

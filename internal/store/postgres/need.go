@@ -165,6 +165,9 @@ func (n *need) insertRun(op store.InsertRun) {
 	n.lastEvent = true
 	if op.Replay != nil {
 		n.runs.add(op.Replay.RunID)
+		for _, passed := range op.Replay.Callbacks {
+			n.tokens.add(passed.TokenHash)
+		}
 	}
 	for _, w := range op.Waits {
 		n.newWaits++

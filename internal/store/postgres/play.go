@@ -71,6 +71,10 @@ func (v *view) insertRun(op store.InsertRun) {
 		for _, position := range op.Replay.Used {
 			v.putUse(useKey{x.id, position})
 		}
+		for _, passed := range op.Replay.Callbacks {
+			c := v.callback(passed.TokenHash)
+			c.RunID, c.run, c.changed = x.id, x.seq, true
+		}
 		if op.Replay.Entries > 0 {
 			v.flush()
 			p := (&params{}).int(x.seq).int(int64(x.restart)).int(original.seq).int(int64(original.restart)).int(op.Replay.Entries)

@@ -123,9 +123,9 @@ const (
 	sqlDropNodes       = `DELETE FROM nodes WHERE id = ANY($1::bytea[])`
 	sqlInsertCallbacks = `INSERT INTO callbacks (token_hash, env, run, run_id, name, number, due_at, ended_at, payload)
 		SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::bytea[], $5::bytea[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bytea[])`
-	sqlUpdateCallbacks = `UPDATE callbacks SET ended_at=u.ended_at, payload=u.payload
-		FROM unnest($1::bytea[], $2::bigint[], $3::bytea[])
-			AS u(token_hash, ended_at, payload)
+	sqlUpdateCallbacks = `UPDATE callbacks SET run=u.run, run_id=u.run_id, ended_at=u.ended_at, payload=u.payload
+		FROM unnest($1::bytea[], $2::bigint[], $3::bytea[], $4::bigint[], $5::bytea[])
+			AS u(token_hash, run, run_id, ended_at, payload)
 		WHERE callbacks.token_hash=u.token_hash`
 )
 

@@ -137,6 +137,15 @@ func (s *Store) checkReplay(replay *store.Replay) (refusal, err error) {
 	case original.restart != replay.Restart:
 		return fmt.Errorf("run %s plays chapter %d: %w", replay.RunID, original.restart, store.ErrStale), nil
 	}
+	for _, passed := range replay.Callbacks {
+		c, err := readCallback(s.writer, store.CallbackQuery{TokenHash: passed.TokenHash})
+		if err != nil {
+			return nil, err
+		}
+		if c == nil || c.RunID != passed.Owner {
+			return fmt.Errorf("a callback is not run %s's: %w", passed.Owner, store.ErrStale), nil
+		}
+	}
 	return nil, nil
 }
 
@@ -273,6 +282,11 @@ func (s *Store) replay(h *head, replay *store.Replay) error {
 	for _, position := range replay.Used {
 		h.waits = true
 		if err := exec(s.writer, sqlInsertUse, func(b *binder) { b.int(h.seq); b.int(position) }); err != nil {
+			return err
+		}
+	}
+	for _, passed := range replay.Callbacks {
+		if err := exec(s.writer, sqlPassCallback, func(b *binder) { b.int(h.seq); b.text(passed.TokenHash) }); err != nil {
 			return err
 		}
 	}

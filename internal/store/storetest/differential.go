@@ -128,7 +128,9 @@ func distinct(change store.Change) bool {
 		case store.DropRuns:
 			return false // it touches whatever has ended
 		case store.InsertRun:
-			name = op.Run.ID
+			if name = op.Run.ID; op.Replay != nil && len(op.Replay.Callbacks) > 0 && len(all) > 1 {
+				return false // it touches two things
+			}
 		case store.UpdateRun:
 			name = op.Run.ID
 		case store.SaveSteps:
@@ -198,6 +200,9 @@ func (m *machine) op(r *rapid.T) store.Op {
 		insert := store.InsertRun{Run: run, Payload: jsontext.Value(`{"n":1}`)}
 		if rapid.Bool().Draw(r, "replay") {
 			insert.Replay = &store.Replay{RunID: NewRun(rapid.IntRange(0, 3).Draw(r, "original")).ID, Entries: int64(rapid.IntRange(0, 3).Draw(r, "entries")), Events: rapid.Bool().Draw(r, "events")}
+			if rapid.Bool().Draw(r, "passes") {
+				insert.Replay.Callbacks = []store.PassedCallback{{TokenHash: fmt.Sprint(rapid.IntRange(0, 2).Draw(r, "token")), Owner: insert.Replay.RunID}}
+			}
 			if insert.Replay.RunID == run.ID {
 				insert.Replay = nil
 			}

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"encoding/json/jsontext"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -239,6 +240,33 @@ func callbacksAreAnsweredOnce(t *testing.T, s store.Store) {
 	refused(t, s, store.ErrStale, store.EndCallback{TokenHash: "h1", Now: T0})
 	equal(t, names(waits(t, s, fulfilled)), "run_0001/approval ")
 	got, err := s.Callback(context.Background(), store.CallbackQuery{RunID: run.ID, StepID: id})
+	if err != nil || string(got.Payload) != `"yes"` {
+		t.Fatalf("%+v, %v", got, err)
+	}
+}
+
+// K5: a callback has one owner at a time.
+func callbacksPassToReplays(t *testing.T, s store.Store) {
+	original := begun(t, s, 1)
+	id := workflow.StepID{Name: "approval", Number: 1}
+	made := step("approval", 1, `{"token":"t"}`)
+	made.Kind = workflow.KindCallback
+	must(t, s, store.SaveSteps{RunID: original.ID, CallID: "call_1", Nonce: "n", Steps: []workflow.Step{made}},
+		store.InsertCallback{Callback: store.Callback{TokenHash: "h1", Env: "default", RunID: original.ID, StepID: id}})
+	replay := apply(t, NewRun(2), workflow.Begin{CallID: "call_2", Token: "t"}).Run
+	passing := func(token, owner string) store.InsertRun {
+		return store.InsertRun{Run: replay, Replay: &store.Replay{RunID: original.ID, Entries: 1, Callbacks: []store.PassedCallback{{TokenHash: token, Owner: owner}}}}
+	}
+	refused(t, s, store.ErrStale, passing("h2", original.ID))
+	refused(t, s, store.ErrStale, passing("h1", "run_0009"))
+	must(t, s, passing("h1", original.ID))
+	if _, err := s.Callback(context.Background(), store.CallbackQuery{RunID: original.ID, StepID: id}); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("the original has it still: %v", err)
+	}
+	must(t, s, opening(t, replay, workflow.Wait{StepID: workflow.StepID{Name: "approval", Number: 2}, Kind: workflow.KindCallback, Of: 1}))
+	must(t, s, store.EndCallback{TokenHash: "h1", Payload: jsontext.Value(`"yes"`), Now: T0})
+	equal(t, names(waits(t, s, store.WaitQuery{Set: store.WaitsFulfilled})), "run_0002/approval ")
+	got, err := s.Callback(context.Background(), store.CallbackQuery{RunID: replay.ID, StepID: id})
 	if err != nil || string(got.Payload) != `"yes"` {
 		t.Fatalf("%+v, %v", got, err)
 	}
