@@ -62,6 +62,8 @@ type Options struct {
 	EventsFor time.Duration
 	// RunsFor is how long runs are kept once they have ended, at least RunsForMin; zero: for ever.
 	RunsFor time.Duration
+	// SweepEvery is the pause between looks for what is kept no longer; ten minutes.
+	SweepEvery time.Duration
 	// DeliveriesFor is how long deliveries to configured hooks are kept; 30 days. DeliveriesMax is how many of them, at most; 10,000.
 	DeliveriesFor time.Duration
 	DeliveriesMax int
@@ -145,6 +147,7 @@ func New(s store.Store, caller Caller, options Options) *Engine {
 	options.AppPauseMax = or(options.AppPauseMax, appPauseMax)
 	options.DescribeEvery = or(options.DescribeEvery, 10*time.Second)
 	options.EventsFor = or(options.EventsFor, eventsForStd)
+	options.SweepEvery = or(options.SweepEvery, sweepEvery)
 	options.DeliveriesFor = or(options.DeliveriesFor, deliveriesForStd)
 	options.DeliveriesMax = or(options.DeliveriesMax, deliveriesMaxStd)
 	if options.Jitter == nil {

@@ -46,7 +46,7 @@ func (e *Engine) sweepEvents() error {
 // expired key is free already: this only frees its space. It also says what stands still for a reason that nobody sees.
 func (e *Engine) runSweep() {
 	for {
-		pause(e.ctx, sweepEvery)
+		pause(e.ctx, e.options.SweepEvery)
 		if e.ctx.Err() != nil {
 			return
 		}

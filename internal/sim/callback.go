@@ -112,7 +112,8 @@ func (t *witness) passesCallbacks(r, original *record, passed []store.PassedCall
 			t.broken("K5", "run %s takes a callback from run %s, which %q has", r.ID, p.Owner, due[p.TokenHash])
 			continue
 		}
-		t.callbacks[p.TokenHash].id.run = r.ID
+		c := t.callbacks[p.TokenHash]
+		c.id = r.step(c.id.StepID)
 		delete(due, p.TokenHash)
 		t.world.report.reached(callbackPassed)
 	}

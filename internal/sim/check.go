@@ -317,6 +317,10 @@ func (t *witness) finish() {
 	defer t.mu.Unlock()
 	ctx := context.Background()
 	for id, r := range t.runs {
+		if r.dropped {
+			t.world.report.Runs++
+			continue
+		}
 		for _, s := range []store.Store{t.world.store, t.model} {
 			got, err := s.Record(ctx, r.Env, id)
 			if err != nil {

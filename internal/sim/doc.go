@@ -13,7 +13,7 @@
 // A node that is paused, and a node or an app's process that has died, stop at their boundaries: no message leaves or reaches them
 // and no commit of theirs takes effect. What they do in memory in between is seen by nobody.
 //
-// A seed has three forms, so that seeds keep what they meant when plans learn to draw more. A plain one has only steps with bodies. One of
+// A seed has several forms, so that seeds keep what they meant when plans learn to draw more. A plain one has only steps with bodies. One of
 // waits has, in some workflows, also sleeps, waits for events, child runs, claims, branches, checks and steps at most once; what nothing
 // disturbs must then also be done soon: a child that nobody waits for cancelled, an event that fits a wait given to it. A whole one, which
 // is what a seed means unless its form is named, has also what happens between a run's end and its final status, and what begins it
@@ -22,5 +22,6 @@
 // handler comes after that and only for its ending; a chapter shares no entry, derived key or idempotency key with the one before.
 //
 // Two nodes live at once only as a node and its successor: a node is paused, taken for dead, and wakes beside the one that took
-// over. Nodes that share the work need the rules for it (C1, C2, N4) in the engine first.
+// over. A seed of nodes is a whole one where two or three share the work (C1, C2, N4), and a swept one is whole too, with one to three nodes
+// that drop runs a while after their end: nothing that somebody waits for may go with them, and no key (K3).
 package sim

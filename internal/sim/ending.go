@@ -15,11 +15,12 @@ const (
 	FormPlain Form = "plain" // only steps with bodies
 	FormWaits Form = "waits" // also waits, claims, branches, checks
 	FormNodes Form = "nodes" // all of that, with two or three nodes at work at once
+	FormSwept Form = "swept" // all of that, with one to three nodes that drop runs a while after their end
 	FormWhole Form = "whole" // also undos, handlers, restarts, callbacks, workflows that run once, lines of logs
 )
 
 // whole tells whether seeds of a form have endings.
-func (f Form) whole() bool { return f == FormWhole || f == FormNodes }
+func (f Form) whole() bool { return f == FormWhole || f == FormNodes || f == FormSwept }
 
 // addEndings gives a workflow what happens between its end and its final status, and what begins it again.
 func (p *plan) addEndings(d *dice, i int, f *workflowPlan) {

@@ -403,6 +403,9 @@ func (t *witness) passes(n *node, op store.PassKey) {
 		return
 	}
 	to := t.runs[op.Key.Owner]
+	if t.runs[c.owner].dropped {
+		t.world.report.reached(passedGone)
+	}
 	if err := t.frees(c, to, t.runs[c.owner], n.latest()); err != nil {
 		t.broken("K3", "the claim %q passed from run %s to run %s: %v", op.Key.Key, op.From, op.Key.Owner, err)
 	} else {

@@ -14,6 +14,8 @@ type plan struct {
 	concurrency int
 	lease       time.Duration
 	jitter      float64
+	runsFor     time.Duration // how long ended runs are kept; zero: for ever
+	sweepEvery  time.Duration
 	clients     [][]operation
 	faults      []faultPlan
 
@@ -131,6 +133,10 @@ func newPlan(c chance, form Form) *plan {
 	if form == FormNodes {
 		p.nodes = 2 + c.dice("nodes", 0).below(2)
 	}
+	if form == FormSwept {
+		d := c.dice("sweeps", 0)
+		p.nodes, p.runsFor, p.sweepEvery = 1+d.below(3), d.between(runsForMin, 2*runsForMin), d.between(time.Second, 20*time.Second)
+	}
 	for i := range 2 + d.below(4) {
 		p.workflows = append(p.workflows, p.newWorkflow(c.dice("workflow", i), i))
 	}
@@ -152,6 +158,9 @@ func newPlan(c chance, form Form) *plan {
 		}
 		if form.whole() {
 			varyEnds(c.dice("ending client", i), operations)
+		}
+		if form == FormSwept {
+			stretch(c.dice("slow client", i), operations)
 		}
 		p.clients = append(p.clients, operations)
 		sum := time.Duration(0)
@@ -329,6 +338,19 @@ func (p *plan) newOperations(d *dice, n int) []operation {
 		list = append(list, o)
 	}
 	return list
+}
+
+// runsForMin is the least that runs are kept for: a client that has had no answer sends its request again, with the same id, for a minute, and
+// what it has sent may come some seconds later.
+const runsForMin = 80 * time.Second
+
+// stretch lets a client wait at times, so that what it knows is dropped meanwhile.
+func stretch(d *dice, operations []operation) {
+	for i := range operations {
+		if d.odds(400) {
+			operations[i].after += d.between(time.Second, runsForMin)
+		}
+	}
 }
 
 func (p *plan) newFault(d *dice, span time.Duration) faultPlan {

@@ -117,6 +117,16 @@ const (
 // NodeSituations are those of many nodes.
 var NodeSituations = []string{inherited, lostCallCut, guestSaved, cursorTaken}
 
+// What can come up only where ended runs are dropped.
+const (
+	runDropped = "a run that had ended was dropped"
+	keyOfGone  = "a run key named a run that is gone"
+	passedGone = "a claim passed on from a run that is gone"
+)
+
+// SweptSituations are those of stores that are swept.
+var SweptSituations = []string{runDropped, keyOfGone, passedGone}
+
 // Report says what simulations did. Its numbers are sums, so that reports can be added.
 type Report struct {
 	mu sync.Mutex
@@ -193,9 +203,13 @@ func (r *Report) Missing(form Form) []string {
 			missing = append(missing, "fault: "+kind)
 		}
 	}
-	situations := Situations
-	if form == FormNodes {
-		situations = append(slices.Clone(situations), NodeSituations...)
+	situations := slices.Clone(Situations)
+	switch form {
+	case FormNodes:
+		situations = append(situations, NodeSituations...)
+	case FormSwept:
+		situations = append(situations, SweptSituations...)
+	case FormPlain, FormWaits, FormWhole:
 	}
 	for _, situation := range situations {
 		if r.Reached[situation] == 0 {

@@ -26,7 +26,7 @@ var (
 	seedsFlag = flag.Int("seeds", 0, "the long form: play so many seeds, on all cores")
 	fromFlag  = flag.Uint64("from", 1, "the first seed of the long form")
 	storeFlag = flag.String("store", "memory", "what the long form runs on: memory or sqlite")
-	formFlag  = flag.String("form", string(sim.FormWhole), "with -seed or -seeds: what the seeds are seeds of: plain, waits, whole or nodes")
+	formFlag  = flag.String("form", string(sim.FormWhole), "with -seed or -seeds: what the seeds are seeds of: plain, waits, whole, nodes or swept")
 	partFlag  = flag.String("part", "", "for the long form's own processes: where the report goes")
 )
 
@@ -124,8 +124,8 @@ func keptSeeds(t *testing.T) (seeds []keptSeed) {
 			continue
 		}
 		seed, err := strconv.ParseUint(words[0], 10, 64)
-		if err != nil || len(words) < 2 || !slices.Contains([]sim.Form{sim.FormPlain, sim.FormWaits, sim.FormWhole, sim.FormNodes}, sim.Form(words[1])) {
-			t.Fatalf("seeds.txt: %q is not a seed, its form (plain, waits, whole or nodes) and what it has found: %v", lines.Text(), err)
+		if err != nil || len(words) < 2 || !slices.Contains([]sim.Form{sim.FormPlain, sim.FormWaits, sim.FormWhole, sim.FormNodes, sim.FormSwept}, sim.Form(words[1])) {
+			t.Fatalf("seeds.txt: %q is not a seed, its form (plain, waits, whole, nodes or swept) and what it has found: %v", lines.Text(), err)
 		}
 		seeds = append(seeds, keptSeed{seed, sim.Form(words[1])})
 	}
@@ -186,6 +186,20 @@ func TestNoInvariantBreaksWithManyNodes(t *testing.T) {
 		if report.Reached[situation] == 0 {
 			t.Errorf("never seen: %s", situation)
 		}
+	}
+}
+
+// Runs are dropped a while after their end, by one node or by several: nothing that somebody waits for, and no key goes with them (K3).
+func TestNoInvariantBreaksWhereRunsAreDropped(t *testing.T) {
+	short(t)
+	const seeds = 40
+	report := sim.NewReport()
+	for seed := uint64(1); seed <= seeds && !t.Failed(); seed++ {
+		check(t, seed, playAs(t, seed, "memory", report, sim.FormSwept))
+	}
+	t.Log("\n" + report.String())
+	if dropped := sim.SweptSituations[0]; report.Reached[dropped] == 0 {
+		t.Errorf("never seen: %s", dropped)
 	}
 }
 

@@ -59,6 +59,7 @@ type record struct {
 	entries  []entry
 	versions []int // of the code that played it
 	acked    bool  // somebody was told of it
+	dropped  bool  // it is kept no longer
 	playing  *playing
 	lastCall string    // that it had when it ended
 	begunAt  time.Time // its current call
@@ -263,6 +264,8 @@ func (w *walk) ops(change []store.Op) {
 				w.ops(op.Then)
 			} else if op.Key.Kind == store.KeySend {
 				w.t.world.report.reached(sendRepeated)
+			} else if r := w.t.runs[taken.Key.Owner]; op.Key.Kind == store.KeyRun && r != nil && r.dropped {
+				w.t.world.report.reached(keyOfGone)
 			}
 		case store.InsertRun:
 			w.t.inserted(op)
@@ -302,6 +305,8 @@ func (w *walk) ops(change []store.Op) {
 			w.t.posts(op)
 		case store.AddLogs:
 			w.t.logged(op)
+		case store.DropRuns:
+			w.t.drops(op, w.result.Dropped)
 		}
 	}
 }
