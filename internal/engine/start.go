@@ -8,6 +8,7 @@ import (
 	"encoding/json/v2"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -319,23 +320,23 @@ func gone(b *birth, owner string) Started {
 // checkPlaces refuses a send whose payload was sent from another place of the step before (K1): the two may have changed places.
 // A lone send that only differs is not refused: its first stands.
 func (e *Engine) checkPlaces(ctx context.Context, key store.Key) error {
-	// A run may have sent ten thousand times: only what the step has sent of this kind and name is read.
-	q := store.KeyQuery{Env: key.Env, Kind: store.KeySend, Scope: key.Scope, Prefix: withoutPlace(key.Key), Now: e.now()}
+	// A step may have sent ten thousand times: of the other places only those are read whose payloads have differed, where this one is new.
+	q := store.KeyQuery{Env: key.Env, Kind: store.KeySend, Scope: key.Scope, Prefix: withoutPlace(key.Key), Key: key.Key, Now: e.now()}
 	keys, err := e.store.Keys(ctx, q)
 	if err != nil {
 		return err
 	}
-	var own *store.Key
-	for i := range keys {
-		if keys[i].Key == key.Key {
-			own = &keys[i]
+	if own := slices.IndexFunc(keys, func(k store.Key) bool { return k.Key == key.Key }); own >= 0 {
+		if keys[own].Hash == key.Hash {
+			return nil
+		}
+		q.Key = ""
+		if keys, err = e.store.Keys(ctx, q); err != nil {
+			return err
 		}
 	}
-	if own != nil && own.Hash == key.Hash {
-		return nil
-	}
 	for _, k := range keys {
-		if k.Key != key.Key && k.Hash == key.Hash && (own != nil || k.Differs) {
+		if k.Key != key.Key && k.Hash == key.Hash {
 			return ErrAmbiguousSend
 		}
 	}

@@ -528,7 +528,9 @@ type KeyQuery struct {
 	Kind   KeyKind
 	Scope  string
 	Prefix string // with which they begin; empty: all
-	Now    time.Time
+	// Key, where it is given, leaves of them that key, and those that were asked for with another hash than theirs: few, however many there are.
+	Key string
+	Now time.Time
 }
 
 // Range is what bounds the keys that begin with the prefix, byte by byte: from the first text up to but not with the second.

@@ -195,7 +195,7 @@ func (s *Store) Keys(_ context.Context, q store.KeyQuery) ([]store.Key, error) {
 	defer s.mu.Unlock()
 	var out []store.Key
 	for id, key := range s.keys {
-		if id.env == q.Env && id.kind == q.Kind && id.scope == q.Scope && strings.HasPrefix(id.key, q.Prefix) && !expired(key, q.Now) {
+		if id.env == q.Env && id.kind == q.Kind && id.scope == q.Scope && strings.HasPrefix(id.key, q.Prefix) && (q.Key == "" || q.Key == id.key || key.Differs) && !expired(key, q.Now) {
 			out = append(out, *key)
 		}
 	}

@@ -191,7 +191,11 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) ([]store.Event, 
 // Keys implements store.Reader.
 func (s *Store) Keys(ctx context.Context, q store.KeyQuery) ([]store.Key, error) {
 	from, to := q.Range()
-	return list(ctx, s, sqlSelectKeys, (&params{}).text(q.Env).list(string(q.Kind)).text(q.Scope).text(from).text(to).time(q.Now), scanKey)
+	p := (&params{}).text(q.Env).list(string(q.Kind)).text(q.Scope).text(from).text(to).time(q.Now)
+	if q.Key != "" {
+		return list(ctx, s, sqlSelectKeyBeside, p.text(q.Key), scanKey)
+	}
+	return list(ctx, s, sqlSelectKeys, p, scanKey)
 }
 
 // Apps implements store.Reader.

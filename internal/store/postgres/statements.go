@@ -198,8 +198,12 @@ const (
 		AND ($1::bytea = '' OR env=$1::bytea) AND ($2::bytea = '' OR name=$2::bytea)
 		AND ($5::bytea = '' OR NOT EXISTS (SELECT 1 FROM event_uses WHERE event_uses.run=(SELECT seq FROM runs WHERE runs.id=$5::bytea) AND event_uses.position=events.position))
 		ORDER BY position LIMIT $6::bigint`
-	sqlSelectKeys = `SELECT ` + keyColumns + ` FROM keys WHERE env=$1::bytea AND kind=$2::text AND scope=$3::bytea AND key >= $4::bytea AND key < $5::bytea AND (expires_at = 0 OR expires_at > $6::bigint) ORDER BY key`
-	sqlSchedules  = `SELECT ` + scheduleColumns + ` FROM schedules WHERE ($1::bytea = '' OR env=$1::bytea) AND ($2::bytea = '' OR id=$2::bytea) AND ($3::bytea = '' OR app=$3::bytea)
+	sqlSelectKeys      = `SELECT ` + keyColumns + ` FROM keys WHERE env=$1::bytea AND kind=$2::text AND scope=$3::bytea AND key >= $4::bytea AND key < $5::bytea AND (expires_at = 0 OR expires_at > $6::bigint) ORDER BY key`
+	sqlSelectKeyBeside = `SELECT ` + keyColumns + ` FROM keys WHERE env=$1::bytea AND kind=$2::text AND scope=$3::bytea AND key=$7::bytea AND key >= $4::bytea AND key < $5::bytea
+			AND (expires_at = 0 OR expires_at > $6::bigint)
+		UNION ALL SELECT ` + keyColumns + ` FROM keys WHERE env=$1::bytea AND kind=$2::text AND scope=$3::bytea AND key >= $4::bytea AND key < $5::bytea
+			AND (expires_at = 0 OR expires_at > $6::bigint) AND differs AND key <> $7::bytea ORDER BY key`
+	sqlSchedules = `SELECT ` + scheduleColumns + ` FROM schedules WHERE ($1::bytea = '' OR env=$1::bytea) AND ($2::bytea = '' OR id=$2::bytea) AND ($3::bytea = '' OR app=$3::bytea)
 		AND id > $4::bytea AND ($5::bigint = 0 OR (next_at > 0 AND NOT paused AND next_at <= $5::bigint)) ORDER BY id, env LIMIT $6::bigint`
 	sqlLaterDue = `SELECT env, id, name, payload, due_at FROM later_events WHERE due_at <= $1::bigint ORDER BY due_at, id LIMIT $2::bigint`
 	sqlNextDue  = `SELECT coalesce(min(at), 0) FROM (SELECT min(next_at) AS at FROM schedules WHERE next_at > 0 AND NOT paused UNION ALL SELECT min(due_at) FROM later_events) AS due`

@@ -320,7 +320,11 @@ func (s *Store) Keys(ctx context.Context, q store.KeyQuery) ([]store.Key, error)
 	from, to := q.Range()
 	var out []store.Key
 	err := s.read(ctx, func(conn *sqlite.Conn) error {
-		return query(conn, sqlSelectKeys,
+		statement := sqlSelectKeys
+		if q.Key != "" {
+			statement = sqlSelectKeyBeside
+		}
+		return query(conn, statement,
 			func(b *binder) {
 				b.text(q.Env)
 				b.text(string(q.Kind))
@@ -328,6 +332,9 @@ func (s *Store) Keys(ctx context.Context, q store.KeyQuery) ([]store.Key, error)
 				b.text(from)
 				b.text(to)
 				b.time(q.Now)
+				if q.Key != "" {
+					b.text(q.Key)
+				}
 			},
 			func(r *scanner) error { out = append(out, scanKey(r)); return nil })
 	})

@@ -263,6 +263,7 @@ CREATE TABLE keys (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX keys_expiry ON keys (expires_at) WHERE expires_at > 0;
 CREATE INDEX claims_owner ON keys (owner) WHERE kind = 'claim';
+CREATE INDEX keys_differing ON keys (env, kind, scope, key) WHERE differs = 1; -- a step may have sent ten thousand times
 
 CREATE TABLE apps (
   env         TEXT NOT NULL,

@@ -125,10 +125,13 @@ const (
 	sqlSelectEventExists = `SELECT 1 FROM events WHERE env=? AND name=? AND id=?`
 	sqlSelectEvents      = `SELECT ` + eventColumns + ` FROM events WHERE env=+?1 AND (+?2='' OR name=+?2) AND (+?3=0 OR position<+?3) ORDER BY position DESC LIMIT +?4`
 	// Of the first ones only: their times grow with their positions but for steps of the clock, and the whole table must not be looked through.
-	sqlDropEvents        = `DELETE FROM events WHERE position IN (SELECT position FROM (SELECT position, created_at FROM events ORDER BY position LIMIT +?2) WHERE created_at <= +?1 AND position < (SELECT max(position) FROM events))`
-	sqlPutKey            = `INSERT OR REPLACE INTO keys (env, kind, scope, key, owner, hash, differs, answer, expires_at, owner_status, owner_ended_at) VALUES (?,?,?,?,?,?,?,?,?,?,?)`
-	sqlSelectKey         = `SELECT ` + keyColumns + ` FROM keys WHERE env=+? AND kind=+? AND scope=+? AND key=+? AND (expires_at=0 OR expires_at>+?)`
-	sqlSelectKeys        = `SELECT ` + keyColumns + ` FROM keys WHERE env=+? AND kind=+? AND scope=+? AND key >= +? AND key < +? AND (expires_at=0 OR expires_at>+?) ORDER BY key`
+	sqlDropEvents      = `DELETE FROM events WHERE position IN (SELECT position FROM (SELECT position, created_at FROM events ORDER BY position LIMIT +?2) WHERE created_at <= +?1 AND position < (SELECT max(position) FROM events))`
+	sqlPutKey          = `INSERT OR REPLACE INTO keys (env, kind, scope, key, owner, hash, differs, answer, expires_at, owner_status, owner_ended_at) VALUES (?,?,?,?,?,?,?,?,?,?,?)`
+	sqlSelectKey       = `SELECT ` + keyColumns + ` FROM keys WHERE env=+? AND kind=+? AND scope=+? AND key=+? AND (expires_at=0 OR expires_at>+?)`
+	sqlSelectKeys      = `SELECT ` + keyColumns + ` FROM keys WHERE env=+? AND kind=+? AND scope=+? AND key >= +? AND key < +? AND (expires_at=0 OR expires_at>+?) ORDER BY key`
+	sqlSelectKeyBeside = `SELECT ` + keyColumns + ` FROM keys WHERE env=+?1 AND kind=+?2 AND scope=+?3 AND key=+?7 AND key >= +?4 AND key < +?5 AND (expires_at=0 OR expires_at>+?6)
+		UNION ALL SELECT ` + keyColumns + ` FROM keys INDEXED BY keys_differing WHERE env=+?1 AND kind=+?2 AND scope=+?3 AND key >= +?4 AND key < +?5 AND (expires_at=0 OR expires_at>+?6) AND differs=1 AND key <> +?7
+		ORDER BY key`
 	sqlMarkKeyDiffers    = `UPDATE keys SET differs=1 WHERE env=+? AND kind=+? AND scope=+? AND key=+?`
 	sqlDeleteKeysOfScope = `DELETE FROM keys WHERE env=+? AND kind=+? AND scope=+?`
 	sqlDeleteExpiredKeys = `DELETE FROM keys WHERE (env, kind, scope, key) IN

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -105,6 +106,32 @@ func keysAreListed(t *testing.T, s store.Store) {
 		var got []string
 		for i := range list {
 			got = append(got, list[i].Key)
+		}
+		equal(t, got, want)
+	}
+}
+
+// keysBesideOne: of a step that has sent often, few keys are read.
+func keysBesideOne(t *testing.T, s store.Store) {
+	begun(t, s, 1)
+	take := func(place int, hash string) {
+		key := store.Key{Env: "default", Kind: store.KeySend, Scope: "run_0001", Key: fmt.Sprintf(`[0,"a",%d]`, place), Owner: "o", Hash: hash}
+		must(t, s, store.TakeKey{Key: key, Now: T0})
+	}
+	for place := range 20 {
+		take(place, "h")
+	}
+	take(7, "other")
+	take(11, "other")
+	for place, want := range map[int]string{3: `[0,"a",11] [0,"a",3] [0,"a",7] `, 7: `[0,"a",11] [0,"a",7] `, 30: `[0,"a",11] [0,"a",7] `} {
+		q := store.KeyQuery{Env: "default", Kind: store.KeySend, Scope: "run_0001", Prefix: `[0,"a",`, Key: fmt.Sprintf(`[0,"a",%d]`, place), Now: T0}
+		list, err := s.Keys(context.Background(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for i := range list {
+			got += list[i].Key + " "
 		}
 		equal(t, got, want)
 	}

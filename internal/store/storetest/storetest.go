@@ -45,6 +45,7 @@ func Run(t *testing.T, open Open) {
 		{"a recorded start is cut with its call", startsAreCut},
 		{"a key has one owner in its scope and for its life", keysHaveOneOwner},
 		{"keys are listed by how they begin, byte by byte", keysAreListed},
+		{"of a step that sent often few keys are read (K1)", keysBesideOne},
 		{"a send's key ends with its run", sendKeysEndWithTheirRun},
 		{"expired keys are dropped a few at a time (K3)", expiredKeysAreDropped},
 		{"an event is stored once by name and id", eventsOnce},

@@ -299,6 +299,7 @@ CREATE TABLE keys (
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX keys_expiry ON keys (expires_at) WHERE expires_at > 0;
 CREATE INDEX claims_owner ON keys (owner) WHERE kind = 'claim';
+CREATE INDEX keys_differing ON keys (env, kind, scope, key) WHERE differs; -- a step may have sent ten thousand times
 
 CREATE TABLE apps (
   env         BYTEA NOT NULL,
