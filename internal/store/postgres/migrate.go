@@ -47,7 +47,7 @@ func (s *Store) migrate(ctx context.Context, m schema) error {
 				return classify(err, false), err
 			}
 			defer conn.Release()
-			done, err = m.migrateOnce(ctx, conn.Conn().PgConn())
+			done, err = m.migrateOnce(ctx, conn.Conn().PgConn(), s.transactionTime)
 			return classify(err, false), err
 		})
 		if err != nil || done {
@@ -56,15 +56,9 @@ func (s *Store) migrate(ctx context.Context, m schema) error {
 	}
 }
 
-// migrateOnce takes the schema one version further; done: there was none to take.
-func (m schema) migrateOnce(ctx context.Context, conn *pgconn.PgConn) (done bool, err error) {
-	if err := exec(ctx, conn, sqlMakeVersions); err != nil {
-		return false, err
-	}
-	if err := exec(ctx, conn, sqlMakeVersion); err != nil {
-		return false, err
-	}
-	version, err := m.readVersion(ctx, conn, sqlSelectSchema)
+// migrateOnce takes the schema one version further; done: there was none to take. quick bounds what is no migration.
+func (m schema) migrateOnce(ctx context.Context, conn *pgconn.PgConn, quick time.Duration) (done bool, err error) {
+	version, err := m.version(ctx, conn, quick)
 	if err != nil || version >= m.newest() {
 		return true, err
 	}
@@ -86,6 +80,19 @@ func (m schema) migrateOnce(ctx context.Context, conn *pgconn.PgConn) (done bool
 	}
 	err = exec(ctx, conn, sqlCommit)
 	return false, err
+}
+
+// version is the schema's version; a database without one gets the version zero.
+func (m schema) version(ctx context.Context, conn *pgconn.PgConn, quick time.Duration) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, quick)
+	defer cancel()
+	if err := exec(ctx, conn, sqlMakeVersions); err != nil {
+		return 0, err
+	}
+	if err := exec(ctx, conn, sqlMakeVersion); err != nil {
+		return 0, err
+	}
+	return m.readVersion(ctx, conn, sqlSelectSchema)
 }
 
 // take takes the schema to a version, inside a transaction.
