@@ -74,6 +74,9 @@ func (p *process) declare(f *workflowPlan) {
 	if f.webhook != "" {
 		options = append(options, nelkap.OnWebhook(f.webhook))
 	}
+	if f.scheduled {
+		options = append(options, nelkap.OnSchedule(everyMinute, nelkap.CatchUp(f.catchUp)))
+	}
 	if f.cancelOn != "" {
 		options = append(options, nelkap.CancelOn(f.cancelOn))
 	}

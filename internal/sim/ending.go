@@ -15,7 +15,7 @@ const (
 	FormPlain Form = "plain" // only steps with bodies
 	FormWaits Form = "waits" // also waits, claims, branches, checks
 	FormNodes Form = "nodes" // all of that, with two or three nodes at work at once
-	FormSwept Form = "swept" // all of that, with one to three nodes that drop runs a while after their end
+	FormSwept Form = "swept" // all of that, with one to three nodes that drop runs a while after their end, and with schedules
 	FormWhole Form = "whole" // also undos, handlers, restarts, callbacks, workflows that run once, lines of logs
 )
 

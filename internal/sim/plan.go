@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	nelkap "github.com/nelkap/nelkap/sdk/go"
 )
 
 // plan is what a seed decides beforehand: what there is, what is asked for, and which faults come.
@@ -30,6 +32,8 @@ type workflowPlan struct {
 	retries        int
 	lease, timeout time.Duration
 	cancelOn       string // an event that cancels its runs
+	scheduled      bool   // each full minute starts it
+	catchUp        nelkap.CatchUpRule
 
 	// Of endings; see ending.go.
 	onFailure, onCancel []*stepPlan // of handlers; nil: it has none
@@ -148,6 +152,9 @@ func newPlan(c chance, form Form) *plan {
 		if form.whole() {
 			p.addEndings(c.dice("endings", i), i, f)
 		}
+		if form == FormSwept {
+			f.addSchedule(c.dice("schedules", i))
+		}
 		f.deploy(c.dice("deploys", i))
 	}
 	span := time.Duration(0)
@@ -171,6 +178,9 @@ func newPlan(c chance, form Form) *plan {
 	}
 	for i := range []int{0, 1, 2, 3, 5}[d.pick(2, 3, 3, 2, 1)] {
 		p.faults = append(p.faults, p.newFault(c.dice("fault", i), span))
+	}
+	if d := c.dice("outage", 0); form == FormSwept && d.odds(300) { // longer than the time between two ticks
+		p.faults = append(p.faults, faultPlan{at: d.between(0, span), kind: storeIsFull, lasts: d.between(time.Minute, 4*time.Minute)})
 	}
 	if form == FormNodes && c.dice("nodes alone", 0).odds(250) {
 		p.strikeNodesAlone(c.dice("nodes alone", 1))

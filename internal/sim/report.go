@@ -117,15 +117,17 @@ const (
 // NodeSituations are those of many nodes.
 var NodeSituations = []string{inherited, lostCallCut, guestSaved, cursorTaken}
 
-// What can come up only where ended runs are dropped.
+// What can come up only in swept seeds, which are long, and where ended runs are dropped.
 const (
 	runDropped = "a run that had ended was dropped"
 	keyOfGone  = "a run key named a run that is gone"
 	passedGone = "a claim passed on from a run that is gone"
+	ticked     = "a schedule's tick started its run"
+	caughtUp   = "a schedule caught up with ticks that it had missed"
 )
 
-// SweptSituations are those of stores that are swept.
-var SweptSituations = []string{runDropped, keyOfGone, passedGone}
+// SweptSituations are those of swept seeds.
+var SweptSituations = []string{runDropped, ticked, keyOfGone, passedGone, caughtUp}
 
 // Report says what simulations did. Its numbers are sums, so that reports can be added.
 type Report struct {

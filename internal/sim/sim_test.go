@@ -189,7 +189,8 @@ func TestNoInvariantBreaksWithManyNodes(t *testing.T) {
 	}
 }
 
-// Runs are dropped a while after their end, by one node or by several: nothing that somebody waits for, and no key goes with them (K3).
+// Runs are dropped a while after their end, by one node or by several: nothing that somebody waits for, and no key goes with them (K3). And
+// schedules tick: each tick starts its run once (D2).
 func TestNoInvariantBreaksWhereRunsAreDropped(t *testing.T) {
 	short(t)
 	const seeds = 40
@@ -198,8 +199,10 @@ func TestNoInvariantBreaksWhereRunsAreDropped(t *testing.T) {
 		check(t, seed, playAs(t, seed, "memory", report, sim.FormSwept))
 	}
 	t.Log("\n" + report.String())
-	if dropped := sim.SweptSituations[0]; report.Reached[dropped] == 0 {
-		t.Errorf("never seen: %s", dropped)
+	for _, situation := range sim.SweptSituations[:2] { // the others are rare
+		if report.Reached[situation] == 0 {
+			t.Errorf("never seen: %s", situation)
+		}
 	}
 }
 

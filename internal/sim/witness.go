@@ -46,7 +46,9 @@ type witness struct {
 	askedAt     map[stepID]time.Time // when code first asked for each step
 	workflows   map[string]*workflowPlan
 	callbacks   map[string]*callbackRecord // by the hash of their tokens
-	identities  map[string]identity        // of idempotency keys
+	schedules   map[string]store.Schedule
+	ticks       map[tickOf]bool     // that have started a run
+	identities  map[string]identity // of idempotency keys
 	idempotency map[identity]string
 	// registered are the waits that were ever opened.
 	registered map[stepID]bool
@@ -111,7 +113,7 @@ type retryOf struct {
 func newWitness(w *world, model store.Store) *witness {
 	t := &witness{
 		steps: map[string]*stepPlan{}, listening: map[string][]*record{}, claims: map[claimID]*claimed{}, starts: map[retryOf]string{}, left: map[stepID]string{}, askedAt: map[stepID]time.Time{}, registered: map[stepID]bool{},
-		workflows: map[string]*workflowPlan{}, callbacks: map[string]*callbackRecord{}, identities: map[string]identity{}, idempotency: map[identity]string{},
+		workflows: map[string]*workflowPlan{}, callbacks: map[string]*callbackRecord{}, schedules: map[string]store.Schedule{}, ticks: map[tickOf]bool{}, identities: map[string]identity{}, idempotency: map[identity]string{},
 		world: w, model: model, runs: map[string]*record{}, calls: map[string]*callRecord{}, events: map[eventID]*eventRecord{}, keys: map[runKey]string{},
 		children: map[string]int{}, bodies: map[stepID]int{}, retries: map[retryOf]time.Time{}, attempts: map[retryOf]int{},
 	}
@@ -307,6 +309,8 @@ func (w *walk) ops(change []store.Op) {
 			w.t.logged(op)
 		case store.DropRuns:
 			w.t.drops(op, w.result.Dropped)
+		case store.PutSchedule:
+			w.t.moves(w.node, op.Schedule, change)
 		}
 	}
 }

@@ -181,6 +181,7 @@ func (w *world) calm() {
 	if zombie != nil {
 		zombie.kill(false)
 	}
+	w.endSchedules()
 	began := time.Now()
 	for pause := 100 * time.Millisecond; len(w.witness.unfinished()) > 0; pause = min(2*pause, 5*time.Second) {
 		if time.Since(began) > endMax {
