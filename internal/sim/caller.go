@@ -181,6 +181,7 @@ func (w *world) carryCall(m *message, x *exchange, f fate, p *process) time.Dura
 func (w *world) takeLater(t delivery) {
 	rest(t.after)
 	if p := w.processAt(t.m.url); p != nil {
+		w.witness.doubles(t.m.call)
 		t.after = t.dice.between(1, 1000)
 		p.take(t)
 	}

@@ -146,8 +146,19 @@ func (t *witness) checkGone(before, run *workflow.Run) {
 		return
 	}
 	t.world.report.reached(beginVoid)
-	if c.playings > 0 {
+	if c.playings > 0 && c.doubled {
+		t.world.report.reached(doubledVoid) // the process that answered first has not played it, and that is all it knows
+	} else if c.playings > 0 {
 		t.broken("C3", "run %s: the begin of call %s was taken back, and its code had run", run.ID, was)
+	}
+}
+
+// doubles is told that a call is delivered a second time.
+func (t *witness) doubles(call string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c := t.calls[call]; c != nil {
+		c.doubled = true
 	}
 }
 

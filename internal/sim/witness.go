@@ -90,6 +90,7 @@ type callRecord struct {
 	restored time.Time // when it was last current again, in the place of one that was void
 	message  []byte    // as it was sent; nil: it was not
 	ended    bool      // its app has said how it ended
+	doubled  bool      // it was delivered a second time
 	playings int
 	handlers int      // how often the handler began in it
 	handled  bool     // the handler has returned
