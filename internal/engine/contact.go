@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json/jsontext"
-	"errors"
 	"slices"
 	"time"
 
@@ -314,9 +313,6 @@ func (e *Engine) cutCall(given workflow.Run, node, why string, stalled bool) {
 		}
 		return in, err
 	})
-	if errors.Is(err, store.ErrNotFound) {
-		return // it has ended, and is kept no longer
-	}
 	if err != nil {
 		e.log.Error("cutting a call", "run", given.ID, "call", callID, "error", err)
 	} else if c.result.Version != 0 {

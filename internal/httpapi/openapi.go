@@ -93,7 +93,7 @@ func plain(h huma.API) []*huma.Operation {
 		health("liveness", "/livez"), health("health", "/healthz"), health("healthOnHosts", "/health"),
 		{
 			OperationID: "readiness", Method: http.MethodGet, Path: "/readyz", Summary: "Whether the server takes requests, and which version it is", Security: nobody,
-			Description: "503 while the store can't be read, and from when the server is told to stop: send requests elsewhere then.",
+			Description: "503 while the store can't be read or written, and from when the server is told to stop: send requests elsewhere then.",
 			Responses:   map[string]*huma.Response{"200": {Description: "It does", Content: content(ready)}, "default": problems},
 		},
 	}

@@ -119,8 +119,12 @@ func (p *process) take(t delivery) {
 		return
 	}
 	w.trace.add(p.name, "answers "+t.m.id, fmt.Sprint(a.status))
-	if a.status == http.StatusOK && t.m.call != "" {
+	switch {
+	case t.m.call == "":
+	case a.status == http.StatusOK:
 		w.witness.ends(t.m.call)
+	case a.status == http.StatusServiceUnavailable:
+		w.witness.refuses(t.m.call)
 	}
 	if !t.answered {
 		return

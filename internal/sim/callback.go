@@ -122,17 +122,21 @@ func (t *witness) passesCallbacks(r, original *record, passed []store.PassedCall
 	}
 }
 
-// lacksCallback tells whether an entry says truly that a replay does not have the callback of a step that it keeps: another run has it.
+// lacksCallback tells whether an entry says truly that a replay does not have a callback whose step it keeps: another run has it, or it is gone.
 func (t *witness) lacksCallback(r *record, e store.Entry) bool {
-	if e.Kind != workflow.KindCallback || e.Status != workflow.StepFailed || r.kept == 0 {
+	if e.Kind != workflow.KindCallback || e.Status != workflow.StepFailed {
 		return false
 	}
-	for _, c := range t.callbacks {
-		if c.id.run == r.ID && c.id.Name == e.Name {
-			return false
+	for _, kept := range r.entries[:min(r.kept, int64(len(r.entries)))] {
+		var made madeCallback
+		if kept.saved.Name != e.Name || json.Unmarshal(kept.saved.Output, &made) != nil || made.Token == "" {
+			continue
+		}
+		if c := t.callbackOf(made.Token); c == nil || c.id.run != r.ID {
+			return true
 		}
 	}
-	return true
+	return false
 }
 
 // posts takes in what was posted to a callback: once, and before its time is over.

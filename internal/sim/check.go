@@ -146,7 +146,7 @@ func (t *witness) checkGone(before, run *workflow.Run) {
 		return
 	}
 	t.world.report.reached(beginVoid)
-	if c.playings > 0 && c.doubled {
+	if c.playings == 1 && c.doubled && c.refused {
 		t.world.report.reached(doubledVoid) // the process that answered first has not played it, and that is all it knows
 	} else if c.playings > 0 {
 		t.broken("C3", "run %s: the begin of call %s was taken back, and its code had run", run.ID, was)
@@ -159,6 +159,15 @@ func (t *witness) doubles(call string) {
 	defer t.mu.Unlock()
 	if c := t.calls[call]; c != nil {
 		c.doubled = true
+	}
+}
+
+// refuses is told that a process has answered a call without playing it.
+func (t *witness) refuses(call string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c := t.calls[call]; c != nil {
+		c.refused = true
 	}
 }
 

@@ -19,8 +19,11 @@ const (
 	FormWhole Form = "whole" // also undos, handlers, restarts, callbacks, workflows that run once, lines of logs
 )
 
-// whole tells whether seeds of a form have endings.
-func (f Form) whole() bool { return f == FormWhole || f == FormNodes || f == FormSwept }
+// Forms are all of them.
+var Forms = []Form{FormPlain, FormWaits, FormNodes, FormSwept, FormWhole}
+
+// Whole tells whether seeds of a form have endings.
+func (f Form) Whole() bool { return f == FormWhole || f == FormNodes || f == FormSwept }
 
 // addEndings gives a workflow what happens between its end and its final status, and what begins it again.
 func (p *plan) addEndings(d *dice, i int, f *workflowPlan) {

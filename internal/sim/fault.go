@@ -63,13 +63,16 @@ func (w *world) strike(f faultPlan) {
 }
 
 // struck is the node that a fault befalls; nil if none has the work.
-func (w *world) struck(f faultPlan) *node {
+func (w *world) struck(f faultPlan) *node { return w.worker(int(f.at)) }
+
+// worker is one of the nodes that have the work, the same for the same number; nil if none has.
+func (w *world) worker(nth int) *node {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.working) == 0 {
 		return nil
 	}
-	return w.working[int(f.at)%len(w.working)]
+	return w.working[nth%len(w.working)]
 }
 
 func (w *world) setApart(app string, apart bool) {

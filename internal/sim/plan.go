@@ -149,7 +149,7 @@ func newPlan(c chance, form Form) *plan {
 		if form != FormPlain {
 			p.addWaits(c.dice("waits", i), i, f)
 		}
-		if form.whole() {
+		if form.Whole() {
 			p.addEndings(c.dice("endings", i), i, f)
 		}
 		if form == FormSwept {
@@ -163,7 +163,7 @@ func newPlan(c chance, form Form) *plan {
 		if form != FormPlain {
 			vary(c.dice("varied client", i), operations)
 		}
-		if form.whole() {
+		if form.Whole() {
 			varyEnds(c.dice("ending client", i), operations)
 		}
 		if form == FormSwept {

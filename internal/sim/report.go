@@ -21,7 +21,7 @@ const (
 	claimedTwice        = "two nodes claimed the same due run"
 	staleRefused        = "a change on an old version of a run was refused"
 	beginVoid           = "a begin was void"
-	doubledVoid         = "a begin was void, and a double of its call had been played elsewhere" // seen in one of 100,000 seeds
+	doubledVoid         = "a begin was void, and a double of its call had been played elsewhere" // too rare to be asked for
 	commitUnknownAfter  = "a commit of unknown outcome had taken effect"
 	commitUnknownBefore = "a commit of unknown outcome had not taken effect"
 	stepStands          = "a step was saved again, and the first result stood"

@@ -91,7 +91,7 @@ func (w *world) endSchedules() {
 			w.violation("W5", "the schedule of %s should have ticked %v ago", s.Workflow, late)
 		}
 		for tries := 0; ; tries++ {
-			n := w.struck(faultPlan{})
+			n := w.worker(0)
 			if n != nil {
 				_, err = n.engine.PauseSchedule(context.Background(), engine.DefaultEnv, s.ID, true)
 			}

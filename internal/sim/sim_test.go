@@ -26,7 +26,7 @@ var (
 	seedsFlag = flag.Int("seeds", 0, "the long form: play so many seeds, on all cores")
 	fromFlag  = flag.Uint64("from", 1, "the first seed of the long form")
 	storeFlag = flag.String("store", "memory", "what the long form runs on: memory or sqlite")
-	formFlag  = flag.String("form", string(sim.FormWhole), "with -seed or -seeds: what the seeds are seeds of: plain, waits, whole, nodes or swept")
+	formFlag  = flag.String("form", string(sim.FormWhole), fmt.Sprintf("with -seed or -seeds: what the seeds are seeds of, one of %v", sim.Forms))
 	partFlag  = flag.String("part", "", "for the long form's own processes: where the report goes")
 )
 
@@ -124,8 +124,8 @@ func keptSeeds(t *testing.T) (seeds []keptSeed) {
 			continue
 		}
 		seed, err := strconv.ParseUint(words[0], 10, 64)
-		if err != nil || len(words) < 2 || !slices.Contains([]sim.Form{sim.FormPlain, sim.FormWaits, sim.FormWhole, sim.FormNodes, sim.FormSwept}, sim.Form(words[1])) {
-			t.Fatalf("seeds.txt: %q is not a seed, its form (plain, waits, whole, nodes or swept) and what it has found: %v", lines.Text(), err)
+		if err != nil || len(words) < 2 || !slices.Contains(sim.Forms, sim.Form(words[1])) {
+			t.Fatalf("seeds.txt: %q is not a seed, its form (one of %v) and what it has found: %v", lines.Text(), sim.Forms, err)
 		}
 		seeds = append(seeds, keptSeed{seed, sim.Form(words[1])})
 	}
@@ -148,14 +148,20 @@ func TestKeptSeedsStayMended(t *testing.T) {
 	}
 }
 
-func TestNoInvariantBreaks(t *testing.T) {
+// playMany plays the first seeds of a form, until one fails.
+func playMany(t *testing.T, seeds uint64, kind string, form sim.Form) *sim.Report {
+	t.Helper()
 	short(t)
-	const seeds = 160
 	report := sim.NewReport()
 	for seed := uint64(1); seed <= seeds && !t.Failed(); seed++ {
-		check(t, seed, play(t, seed, "memory", report))
+		check(t, seed, playAs(t, seed, kind, report, form))
 	}
 	t.Log("\n" + report.String())
+	return report
+}
+
+func TestNoInvariantBreaks(t *testing.T) {
+	report := playMany(t, 160, "memory", sim.FormWhole)
 	for _, kind := range sim.FaultKinds() {
 		if report.Faults[kind] == 0 {
 			t.Errorf("the fault %q was never injected", kind)
@@ -164,24 +170,12 @@ func TestNoInvariantBreaks(t *testing.T) {
 }
 
 func TestNoInvariantBreaksOnSQLite(t *testing.T) {
-	short(t)
-	const seeds = 30
-	report := sim.NewReport()
-	for seed := uint64(1); seed <= seeds && !t.Failed(); seed++ {
-		check(t, seed, play(t, seed, "sqlite", report))
-	}
-	t.Log("\n" + report.String())
+	playMany(t, 30, "sqlite", sim.FormWhole)
 }
 
 // Several nodes are at work at once, over one store whose commits come between each other. Rules C1, C2, E1, N2, N4.
 func TestNoInvariantBreaksWithManyNodes(t *testing.T) {
-	short(t)
-	const seeds = 40
-	report := sim.NewReport()
-	for seed := uint64(1); seed <= seeds && !t.Failed(); seed++ {
-		check(t, seed, playAs(t, seed, "memory", report, sim.FormNodes))
-	}
-	t.Log("\n" + report.String())
+	report := playMany(t, 40, "memory", sim.FormNodes)
 	for _, situation := range sim.NodeSituations {
 		if report.Reached[situation] == 0 {
 			t.Errorf("never seen: %s", situation)
@@ -192,13 +186,7 @@ func TestNoInvariantBreaksWithManyNodes(t *testing.T) {
 // Runs are dropped a while after their end, by one node or by several: nothing that somebody waits for, and no key goes with them (K3). And
 // schedules tick: each tick starts its run once (D2).
 func TestNoInvariantBreaksWhereRunsAreDropped(t *testing.T) {
-	short(t)
-	const seeds = 40
-	report := sim.NewReport()
-	for seed := uint64(1); seed <= seeds && !t.Failed(); seed++ {
-		check(t, seed, playAs(t, seed, "memory", report, sim.FormSwept))
-	}
-	t.Log("\n" + report.String())
+	report := playMany(t, 40, "memory", sim.FormSwept)
 	for _, situation := range sim.SweptSituations[:2] { // the others are rare
 		if report.Reached[situation] == 0 {
 			t.Errorf("never seen: %s", situation)

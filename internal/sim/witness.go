@@ -91,6 +91,7 @@ type callRecord struct {
 	message  []byte    // as it was sent; nil: it was not
 	ended    bool      // its app has said how it ended
 	doubled  bool      // it was delivered a second time
+	refused  bool      // a process that was stopping has answered it
 	playings int
 	handlers int      // how often the handler began in it
 	handled  bool     // the handler has returned

@@ -267,15 +267,7 @@ func TestAServerWithoutAFreeConnection(t *testing.T) {
 // TestTheStoreGoesOnAfterTheServerCrashed (L1): while the server is away a commit fails and has written nothing, without a word on the
 // change; as soon as it is back the same store goes on, with all that was acknowledged.
 func TestTheStoreGoesOnAfterTheServerCrashed(t *testing.T) {
-	server, err := pgtest.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	}()
+	server := own(t)
 	s := openURL(t, server.URL("postgres"))
 	run := inCall(t, s, 1)
 	if err := server.Crash(); err != nil {
@@ -301,20 +293,12 @@ func TestTheStoreGoesOnAfterTheServerCrashed(t *testing.T) {
 // TestAFullDiskIsWaitedFor: what can't be written is refused whole, without a word on the change and with no doubt about its outcome; reads
 // go on, and so does the same store once there is room.
 func TestAFullDiskIsWaitedFor(t *testing.T) {
-	server, err := pgtest.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	}()
+	server := own(t)
 	s := openURL(t, server.URL("postgres"))
 	run := inCall(t, s, 1)
 	// Larger than a piece of the log, and no multiple of a page.
 	if err := server.Fill(17<<20 + 1000); errors.Is(err, errors.ErrUnsupported) {
-		t.Skip("the system has no prlimit")
+		t.Skip("only Linux bounds the files of another process")
 	} else if err != nil {
 		t.Fatal(err)
 	}
@@ -325,7 +309,7 @@ func TestAFullDiskIsWaitedFor(t *testing.T) {
 		change[0].(store.SaveSteps).Steps[0].Output = []byte(`"` + hex.EncodeToString(text) + `"`)
 		return change
 	}
-	saved := 0
+	saved, err := 0, error(nil)
 	for ; saved < 40; saved++ {
 		if _, err = s.Commit(context.Background(), []store.Change{large(saved)}); err != nil {
 			break

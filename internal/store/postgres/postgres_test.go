@@ -36,6 +36,21 @@ func database(t testing.TB) string {
 	return server.URL(server.Database(t, migrated))
 }
 
+// own starts a server that no other test has.
+func own(t testing.TB) *pgtest.Server {
+	t.Helper()
+	server, err := pgtest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return server
+}
+
 func openURL(t testing.TB, url string) *postgres.Store {
 	t.Helper()
 	s, err := postgres.Open(context.Background(), url)

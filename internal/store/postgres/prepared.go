@@ -24,7 +24,7 @@ var often = []string{
 	sqlInsertRuns, sqlUpdateRuns, sqlUpdateHeads, sqlInsertValues, sqlUpdateValues, sqlInsertSteps, sqlPutAttempts, sqlDeleteAttempts,
 	sqlInsertWaits, sqlMarkParents, sqlMarkInvokes, sqlUpdateWaits, sqlInsertWaitEvents, sqlDeleteWaits, sqlDeleteWaitEvents, sqlInsertUses, sqlDeleteUses, sqlPutCursors,
 	sqlPutNodes, sqlInsertEvents, sqlUpdateLastEvent, sqlInsertKeys, sqlUpdateKeys, sqlDeleteKeysOfScopes,
-	sqlSelectRun, sqlSelectRecord, sqlSelectState, sqlSelectEntries, sqlSelectAttempts, sqlWaitsOfRun, sqlWaitsUnlooked, sqlWaitsOfKin, sqlWaitsFulfilled,
+	sqlSelectRun, sqlSelectRecord, sqlSelectState, sqlSelectEntries, sqlSelectAttempts, sqlWaitsOfRun, sqlWaitsUnlooked, sqlWaitsOfKin, sqlWaitsFulfilled, sqlSelectKeyBeside,
 	sqlSelectTimers, sqlSelectNextTimer, sqlSelectReady, sqlSelectPosition, sqlNextDue,
 	sqlSelectInCall, sqlSelectCallNodes, sqlSelectHeads, sqlSelectNodes, sqlSelectClock,
 }

@@ -14,15 +14,7 @@ import (
 
 // Whoever starts everything at once starts the server before its database now and then.
 func TestAServerWaitsForADatabaseThatIsNotThereYet(t *testing.T) {
-	server, err := pgtest.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	server := own(t)
 	if err := server.Crash(); err != nil {
 		t.Fatal(err)
 	}
@@ -85,15 +77,7 @@ func TestWhatWaitingDoesNotMendIsSaidAtOnce(t *testing.T) {
 }
 
 func TestAWrongPasswordIsSaidAtOnce(t *testing.T) {
-	server, err := pgtest.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	server := own(t)
 	server.Exec(t, "postgres", "ALTER ROLE nelkap PASSWORD 'canary-right'",
 		"DO $$ BEGIN EXECUTE format('COPY (SELECT %L) TO %L', 'host all all 127.0.0.1/32 scram-sha-256', current_setting('hba_file')); PERFORM pg_reload_conf(); END $$")
 	with := func(password string) error {
@@ -103,6 +87,7 @@ func TestAWrongPasswordIsSaidAtOnce(t *testing.T) {
 		}
 		return err
 	}
+	var err error
 	for err == nil { // until the server has read its file again
 		err = with("canary-wrong")
 	}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -128,16 +129,22 @@ func (s *Server) serve(who *identity) error {
 }
 
 // Fill leaves the server room for files of so many bytes and no larger ones, as a disk does that is all but full: what would be larger is
-// written in part. Zero: there is room again. errors.ErrUnsupported: it can't be had on this system.
+// written in part. Zero: there is room again. errors.ErrUnsupported: this is not Linux.
 func (s *Server) Fill(bytes int) error {
 	who, err := unprivileged()
 	if err != nil {
 		return err
 	}
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", s.Pid(), s.Pid()))
-	prlimit, lookErr := exec.LookPath("prlimit")
-	if err != nil || lookErr != nil {
+	if runtime.GOOS != "linux" {
 		return errors.ErrUnsupported
+	}
+	prlimit, err := exec.LookPath("prlimit")
+	if err != nil {
+		return fmt.Errorf("tests fill a disk with prlimit: install util-linux: %w", err)
+	}
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", s.Pid(), s.Pid()))
+	if err != nil {
+		return err
 	}
 	limit := "unlimited"
 	if bytes > 0 {
