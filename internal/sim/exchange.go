@@ -126,6 +126,15 @@ func (a *answer) Write(b []byte) (int, error) {
 	return a.body.Write(b)
 }
 
+// SetReadDeadline is for http.ResponseController: what is sent has arrived.
+func (*answer) SetReadDeadline(time.Time) error { return nil }
+
+// SetWriteDeadline is for http.ResponseController: what is written has left.
+func (*answer) SetWriteDeadline(time.Time) error { return nil }
+
+// Flush implements http.Flusher: what is written has left.
+func (*answer) Flush() {}
+
 // response is a as an HTTP client gets it.
 func (a *answer) response(r *http.Request) *http.Response {
 	return &http.Response{

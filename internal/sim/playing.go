@@ -235,8 +235,8 @@ func (p *playing) shown(s *stepPlan, id stepID, result string, err error) {
 	if took := time.Since(t.askedAt[id]); err == nil && timedOut && took < s.lasts && t.world.steady() && e.saved.Entry > run.kept {
 		t.broken("W4", "%s: the code was shown %q %v after it asked, and it asked for %v", id, result, took, s.lasts)
 	}
-	if c := t.calls[p.call]; c != nil && e.savedIn > c.begunIn && e.saved.Kind != workflow.KindRun && e.saved.Kind != workflow.KindClaim {
-		t.world.report.reached(newsOf[e.saved.Kind])
+	if c, news := t.calls[p.call], newsOf[e.saved.Kind]; c != nil && e.savedIn > c.begunIn && news != "" {
+		t.world.report.reached(news)
 	}
 	p.seen = max(p.seen, e.saved.Entry)
 	p.saw = append(p.saw, id)
