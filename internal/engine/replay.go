@@ -197,10 +197,9 @@ func (e *Engine) usedBy(ctx context.Context, env string, entries []store.Entry) 
 	return used, nil
 }
 
-// madeBy are the callbacks that entries have made and that belong to runs that have ended. Like a claim they pass to the first replay that
-// keeps them (K5): it would wait for what nobody could post to any more, or for what was posted already.
+// madeBy are the callbacks that entries have made. Like a claim those of a run that has ended pass to the first replay that keeps them (K5):
+// it would wait for what nobody could post to any more, or for what was posted already.
 func (e *Engine) madeBy(ctx context.Context, entries []store.Entry) (made []store.PassedCallback, err error) {
-	ended := map[string]bool{}
 	for _, entry := range entries {
 		var output callbackOutput
 		if entry.Kind != workflow.KindCallback || json.Unmarshal(entry.Output, &output) != nil || output.Token == "" {
@@ -213,16 +212,7 @@ func (e *Engine) madeBy(ctx context.Context, entries []store.Entry) (made []stor
 		if err != nil {
 			return nil, err
 		}
-		if _, known := ended[callback.RunID]; !known {
-			owner, _, err := e.store.Load(ctx, callback.RunID)
-			if err != nil {
-				return nil, err
-			}
-			ended[callback.RunID] = owner.Status.Final()
-		}
-		if ended[callback.RunID] {
-			made = append(made, store.PassedCallback{TokenHash: callback.TokenHash, Owner: callback.RunID})
-		}
+		made = append(made, store.PassedCallback{TokenHash: callback.TokenHash, Owner: callback.RunID})
 	}
 	return made, nil
 }

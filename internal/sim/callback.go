@@ -94,8 +94,8 @@ func (t *witness) makes(op store.InsertCallback) {
 	t.callbacks[op.Callback.TokenHash] = &callbackRecord{id: id, dueAt: op.Callback.DueAt}
 }
 
-// passesCallbacks takes in the callbacks that a replay takes over: those of the entries that it keeps whose runs have ended, and no others (K5).
-func (t *witness) passesCallbacks(r, original *record, passed []store.PassedCallback) {
+// passesCallbacks takes in the callbacks that a replay takes over: those of the entries that it keeps, where their runs have ended (K5).
+func (t *witness) passesCallbacks(r, original *record, made []store.PassedCallback) {
 	due := map[string]string{} // owners, by hash
 	for i := range original.entries[:min(r.kept, int64(len(original.entries)))] {
 		var made madeCallback
@@ -107,7 +107,10 @@ func (t *witness) passesCallbacks(r, original *record, passed []store.PassedCall
 			due[hashOf(made.Token)] = c.id.run
 		}
 	}
-	for _, p := range passed {
+	for _, p := range made {
+		if owner := t.runs[p.Owner]; owner != nil && !owner.Status.Final() {
+			continue // it stays
+		}
 		if due[p.TokenHash] != p.Owner {
 			t.broken("K5", "run %s takes a callback from run %s, which %q has", r.ID, p.Owner, due[p.TokenHash])
 			continue

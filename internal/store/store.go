@@ -126,11 +126,11 @@ type Replay struct {
 	Entries int64   // so many of its first entries
 	Events  bool    // the run's waits look back as far as the other's (K5)
 	Used    []int64 // positions of the events that those entries have used (W7)
-	// Callbacks are made by those entries, and are the new run's from now on.
+	// Callbacks are made by those entries. Those whose owners have ended are the new run's from now on.
 	Callbacks []PassedCallback
 }
 
-// PassedCallback is a callback that goes from the run that has it to another.
+// PassedCallback is a callback that goes from its owner, the run that has it, to another when that has ended.
 type PassedCallback struct{ TokenHash, Owner string }
 
 // UpdateRun replaces a run's record. It expects the version before Run.Version, else the change fails with ErrStale. With a

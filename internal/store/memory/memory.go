@@ -217,7 +217,9 @@ func (s *Store) insert(op store.InsertRun) {
 			r.used[position] = true
 		}
 		for _, passed := range op.Replay.Callbacks {
-			s.callbacks[passed.TokenHash].RunID = r.ID
+			if owner := s.runs[passed.Owner]; owner != nil && owner.Status.Final() {
+				s.callbacks[passed.TokenHash].RunID = r.ID
+			}
 		}
 		if op.Replay.Events {
 			r.after = original.after

@@ -166,6 +166,7 @@ func (n *need) insertRun(op store.InsertRun) {
 	if op.Replay != nil {
 		n.runs.add(op.Replay.RunID)
 		for _, passed := range op.Replay.Callbacks {
+			n.runs.add(passed.Owner) // whether it has ended must stay true
 			n.tokens.add(passed.TokenHash)
 		}
 	}

@@ -72,8 +72,10 @@ func (v *view) insertRun(op store.InsertRun) {
 			v.putUse(useKey{x.id, position})
 		}
 		for _, passed := range op.Replay.Callbacks {
-			c := v.callback(passed.TokenHash)
-			c.RunID, c.run, c.changed = x.id, x.seq, true
+			if owner := v.runs[passed.Owner]; owner != nil && owner.ended {
+				c := v.callback(passed.TokenHash)
+				c.RunID, c.run, c.changed = x.id, x.seq, true
+			}
 		}
 		if op.Replay.Entries > 0 {
 			v.flush()

@@ -163,7 +163,7 @@ const (
 	sqlSelectSameCall       = `SELECT 1 FROM callbacks WHERE token_hash=?1 OR (run=?2 AND name=?3 AND number=?4)`
 	sqlSelectCallback       = `SELECT ` + callbackColumns + ` WHERE token_hash=+?`
 	sqlSelectCallbackOfStep = `SELECT ` + callbackColumns + ` WHERE callbacks.run=(SELECT seq FROM runs WHERE id=+?) AND name=+? AND number=+?`
-	sqlPassCallback         = `UPDATE callbacks SET run=? WHERE token_hash=?`
+	sqlPassCallback         = `UPDATE callbacks SET run=? WHERE token_hash=? AND (SELECT ended_at FROM runs WHERE runs.seq = callbacks.run) > 0`
 	sqlEndCallback          = `UPDATE callbacks SET ended_at=?, payload=? WHERE token_hash=?`
 	sqlWaitsOfRun           = `SELECT ` + waitColumns + ` WHERE waits.run=(SELECT seq FROM runs WHERE id=?1) AND waits.id > +?2 ORDER BY waits.id LIMIT +?3`
 	sqlWaitsUnlooked        = `SELECT ` + waitColumns + ` WHERE looked = 0 AND waits.id > +?1 ORDER BY waits.id LIMIT +?2`

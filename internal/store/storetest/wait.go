@@ -259,8 +259,16 @@ func callbacksPassToReplays(t *testing.T, s store.Store) {
 	}
 	refused(t, s, store.ErrStale, passing("h2", original.ID))
 	refused(t, s, store.ErrStale, passing("h1", "run_0009"))
+	early := passing("h1", original.ID) // from before the original's end
+	early.Run = NewRun(3)
+	must(t, s, early)
+	ofOriginal := store.CallbackQuery{RunID: original.ID, StepID: id}
+	if _, err := s.Callback(context.Background(), ofOriginal); err != nil {
+		t.Errorf("a run that lives has lost its callback: %v", err)
+	}
+	must(t, s, store.UpdateRun{Run: apply(t, load(t, s, original.ID), workflow.End{CallID: "call_1", Kind: workflow.EndCompleted}).Run})
 	must(t, s, passing("h1", original.ID))
-	if _, err := s.Callback(context.Background(), store.CallbackQuery{RunID: original.ID, StepID: id}); !errors.Is(err, store.ErrNotFound) {
+	if _, err := s.Callback(context.Background(), ofOriginal); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("the original has it still: %v", err)
 	}
 	must(t, s, opening(t, replay, workflow.Wait{StepID: workflow.StepID{Name: "approval", Number: 2}, Kind: workflow.KindCallback, Of: 1}))
