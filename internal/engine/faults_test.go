@@ -23,6 +23,18 @@ type faulty struct {
 	store.Store
 	mu   sync.Mutex
 	fail func([]store.Change) error // nil: nothing fails
+	// reads is called before a history is read; nil: nothing is.
+	reads func()
+}
+
+func (f *faulty) Entries(ctx context.Context, q store.EntryQuery) ([]store.Entry, error) {
+	f.mu.Lock()
+	reads := f.reads
+	f.mu.Unlock()
+	if reads != nil {
+		reads()
+	}
+	return f.Store.Entries(ctx, q)
 }
 
 func (f *faulty) Commit(ctx context.Context, changes []store.Change) ([]store.Result, error) {

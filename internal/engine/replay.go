@@ -127,23 +127,31 @@ func (e *Engine) PlanReplay(ctx context.Context, env, runID, from string) (Repla
 	return ReplayPlan{Kept: kept, Acts: all[min(len(kept), len(all)):]}, err
 }
 
-// codeEntries are a run's entries without those of its closing: a replay does not close before it has ended.
+// codeEntries are a run's entries without those of its closing: a replay does not close before it has ended. Whether it closes is read
+// after them, so that none of a closing that begins meanwhile is among them.
 func (e *Engine) codeEntries(ctx context.Context, env, runID string) ([]store.Entry, error) {
+	all, err := e.entries(ctx, runID)
+	if err != nil {
+		return nil, err
+	}
 	record, err := e.store.Record(ctx, env, runID)
 	if err != nil {
 		return nil, err
 	}
-	all, err := e.entries(ctx, runID)
 	if record.Closing() {
 		all = all[:min(record.Ending.Entries, int64(len(all)))]
 	}
-	return all, err
+	return all, nil
 }
 
 // kept are the entries that a replay takes over: those before its step's first.
 func (e *Engine) kept(ctx context.Context, r ReplayRequest) ([]store.Entry, error) {
 	if r.From == "" {
 		return nil, nil
+	}
+	attempts, err := e.store.Attempts(ctx, r.RunID) // before the entries: they go when their step is saved
+	if err != nil {
+		return nil, err
 	}
 	all, err := e.codeEntries(ctx, r.Env, r.RunID)
 	if err != nil {
@@ -153,10 +161,6 @@ func (e *Engine) kept(ctx context.Context, r ReplayRequest) ([]store.Entry, erro
 		if entry.Name == r.From {
 			return all[:i], nil
 		}
-	}
-	attempts, err := e.store.Attempts(ctx, r.RunID)
-	if err != nil {
-		return nil, err
 	}
 	for _, a := range attempts {
 		if a.Name == r.From {

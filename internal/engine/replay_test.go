@@ -153,6 +153,32 @@ func TestAReplayIsOfOneChapter(t *testing.T) {
 	})
 }
 
+// What a closing does is not its run's: no replay keeps it, also where the closing begins while the history is read.
+func TestAReplayKeepsNothingOfAClosingThatBegins(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startFaulty(t, a)
+		original := n.start(t, "w").Run.ID
+		c := a.next(t, time.Second)
+		n.save(c, "n", 0, undo("take"))
+		n.save(c, "n", 1, wire.Item{Op: wire.OpStart, Kind: "run", Name: "send", Number: 1, Attempt: 1})
+		var meanwhile sync.Once
+		s.mu.Lock()
+		s.reads = func() {
+			meanwhile.Do(func() {
+				c.end(t, wire.End{Type: wire.Failed, Nonce: "n", Error: &wire.Error{Name: "Error", Message: "no"}})
+				n.save(a.next(t, time.Second), "m", 1, completed("give back", `1`))
+			})
+		}
+		s.mu.Unlock()
+		if _, err := n.Replay(context.Background(), engine.ReplayRequest{Env: engine.DefaultEnv, RunID: original, From: "send"}); err != nil {
+			t.Fatal(err)
+		}
+		replay := a.next(t, time.Second)
+		want(t, "the replay's history", replay.history(), "take=")
+	})
+}
+
 // restartIn begins a run again as another node would.
 func restartIn(t *testing.T, s store.Store, id string) {
 	t.Helper()
