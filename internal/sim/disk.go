@@ -39,10 +39,26 @@ func read[T any](ctx context.Context, d *disk, what string, look func() (T, erro
 		return value, errDisk
 	}
 	value, err = look()
+	if w.isFaulty() && w.plan.staleOdds > 0 && dice.odds(w.plan.staleOdds) && !n.dawdle(id, dice) {
+		return value, errDisk
+	}
 	if !n.pass(dice.between(time.Microsecond, 50*time.Microsecond)) {
 		return value, errDisk
 	}
 	return value, err
+}
+
+// StaleRead is the fault of a read that waits on its way back, as in a process that is held up.
+const StaleRead = "read: old when it arrives"
+
+// dawdle lets what was read become old; false if the node has died meanwhile.
+func (n *node) dawdle(id string, dice *dice) bool {
+	most := []time.Duration{5 * time.Millisecond, 200 * time.Millisecond, 4 * time.Second}[dice.below(3)]
+	n.world.report.fault(StaleRead)
+	n.world.trace.add(n.name, "waits for "+id, "")
+	n.world.disturb()
+	defer n.world.disturb()
+	return n.pass(dice.between(time.Microsecond, most))
 }
 
 // diskFate is what befalls a read or a commit.

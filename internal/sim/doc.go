@@ -24,5 +24,6 @@
 // Two nodes live at once only as a node and its successor: a node is paused, taken for dead, and wakes beside the one that took
 // over. A seed of nodes is a whole one where two or three share the work (C1, C2, N4), and a swept one is whole too, with one to three nodes
 // that drop runs a while after their end: nothing that somebody waits for may go with them, and no key (K3). It lasts for minutes, and has
-// schedules too, whose ticks start one run each (D2).
+// schedules too, whose ticks start one run each (D2). In a stale one, of one or two nodes, many reads take up to seconds on their way back, so
+// that what was decided by them meets a store that has gone on: the commit must expect what it relies on (N1).
 package sim

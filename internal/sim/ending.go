@@ -16,14 +16,17 @@ const (
 	FormWaits Form = "waits" // also waits, claims, branches, checks
 	FormNodes Form = "nodes" // all of that, with two or three nodes at work at once
 	FormSwept Form = "swept" // all of that, with one to three nodes that drop runs a while after their end, and with schedules
+	FormStale Form = "stale" // all of that, with one or two nodes, whose reads are often old when they arrive
 	FormWhole Form = "whole" // also undos, handlers, restarts, callbacks, workflows that run once, lines of logs
 )
 
 // Forms are all of them.
-var Forms = []Form{FormPlain, FormWaits, FormNodes, FormSwept, FormWhole}
+var Forms = []Form{FormPlain, FormWaits, FormNodes, FormSwept, FormStale, FormWhole}
 
 // Whole tells whether seeds of a form have endings.
-func (f Form) Whole() bool { return f == FormWhole || f == FormNodes || f == FormSwept }
+func (f Form) Whole() bool {
+	return f == FormWhole || f == FormNodes || f == FormSwept || f == FormStale
+}
 
 // addEndings gives a workflow what happens between its end and its final status, and what begins it again.
 func (p *plan) addEndings(d *dice, i int, f *workflowPlan) {

@@ -23,6 +23,7 @@ type plan struct {
 
 	// How many of a thousand messages, reads and commits meet a fault.
 	messageOdds, readOdds, commitOdds int
+	staleOdds                         int // likewise of reads that are old when they arrive
 }
 
 // workflowPlan is a workflow: its steps in each version of its app's code.
@@ -137,6 +138,9 @@ func newPlan(c chance, form Form) *plan {
 	if form == FormNodes {
 		p.nodes = 2 + c.dice("nodes", 0).below(2)
 	}
+	if d := c.dice("stale reads", 0); form == FormStale {
+		p.nodes, p.staleOdds = 1+d.below(2), []int{20, 100, 300}[d.below(3)]
+	}
 	if form == FormSwept {
 		d := c.dice("sweeps", 0)
 		p.nodes, p.runsFor, p.sweepEvery = 1+d.below(3), d.between(runsForMin, 2*runsForMin), d.between(time.Second, 20*time.Second)
@@ -203,7 +207,9 @@ func (p *plan) nodesAlone() bool {
 }
 
 // calm tells whether nothing goes wrong.
-func (p *plan) calm() bool { return len(p.faults) == 0 && p.messageOdds+p.readOdds+p.commitOdds == 0 }
+func (p *plan) calm() bool {
+	return len(p.faults) == 0 && p.messageOdds+p.readOdds+p.commitOdds+p.staleOdds == 0
+}
 
 func drawLease(d *dice) time.Duration {
 	return []time.Duration{5 * time.Second, 7 * time.Second, 30 * time.Second, 5 * time.Minute}[d.pick(4, 2, 2, 1)]

@@ -212,6 +212,10 @@ func (r *Report) Missing(form Form) []string {
 		situations = append(situations, NodeSituations...)
 	case FormSwept:
 		situations = append(situations, SweptSituations...)
+	case FormStale:
+		if r.Faults[StaleRead] == 0 {
+			missing = append(missing, "fault: "+StaleRead)
+		}
 	case FormPlain, FormWaits, FormWhole:
 	}
 	for _, situation := range situations {

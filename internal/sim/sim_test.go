@@ -194,6 +194,13 @@ func TestNoInvariantBreaksWhereRunsAreDropped(t *testing.T) {
 	}
 }
 
+// What a node has read is often old when it decides: only what a commit expects protects it (N1, N2).
+func TestNoInvariantBreaksWhereReadsAreOld(t *testing.T) {
+	if report := playMany(t, 30, "memory", sim.FormStale); report.Faults[sim.StaleRead] == 0 {
+		t.Error("no read was old")
+	}
+}
+
 // short skips a test of the short form where another form was asked for.
 func short(t *testing.T) {
 	t.Helper()
