@@ -89,8 +89,12 @@ func (p *poll) wake() {
 // heartbeat is how long a poll is held, and the unit of C1's waits.
 func heartbeat(lease time.Duration) time.Duration { return min(heartbeatMax, lease/3) }
 
-// track makes the run's call live, with a slot of its app. Engine.mu is held.
+// track makes the run's call live, with a slot of its app. Where a timer has found the call in the store before who began it heard that it is
+// stored, what was tracked of it gives way. Engine.mu is held.
 func (e *Engine) track(run workflow.Run, history store.History) *live {
+	if old := e.current(run); old != nil {
+		e.untrack(old)
+	}
 	l := newLive(run, history)
 	l.queue = e.queue(appID{run.Env, run.App})
 	e.own(l)

@@ -257,6 +257,9 @@ func (e *Engine) recover(ctx context.Context) error {
 func (e *Engine) adopt(run workflow.Run) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.current(run) != nil {
+		return // it was begun here, and is known by now
+	}
 	l := e.track(run, store.History{})
 	l.written = true
 	l.outdated() // its history was not read

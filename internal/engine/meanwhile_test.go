@@ -14,6 +14,7 @@ import (
 	"github.com/nelkap/nelkap/internal/engine"
 	"github.com/nelkap/nelkap/internal/id"
 	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/store/memory"
 	"github.com/nelkap/nelkap/internal/wire"
 	"github.com/nelkap/nelkap/internal/workflow"
 )
@@ -143,5 +144,35 @@ func TestACallIsNotSupersededByOneThatHasJustBegun(t *testing.T) {
 		})
 		first.lose()
 		want(t, "a save beside the commit that begins the next call", <-told, wire.Later)
+	})
+}
+
+// slowBegins is a store in which the begins of calls take longer than a lease, and are heard of long after they are stored.
+type slowBegins struct{ store.Store }
+
+func (s slowBegins) Commit(ctx context.Context, changes []store.Change) ([]store.Result, error) {
+	update, ok := changes[0][0].(store.UpdateRun)
+	if !ok || update.Run.Status != workflow.Running || update.Run.Version != 2 {
+		return s.Store.Commit(ctx, changes)
+	}
+	time.Sleep(6 * time.Second)
+	results, err := s.Store.Commit(ctx, changes)
+	time.Sleep(8 * time.Second) // the timers look meanwhile
+	return results, err
+}
+
+func TestACallThatATimerFindsBeforeItsBeginIsHeardOfHasOneSlot(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n := startNode(t, slowBegins{memory.New()}, a, engine.Options{Concurrency: 1, Lease: 5 * time.Second})
+		n.know(t)
+		for range 3 {
+			n.start(t, "w")
+			n.start(t, "w") // in line, so that its begin is a commit of its own
+			for range 2 {
+				c := a.next(t, time.Minute)
+				c.end(t, wire.End{Type: wire.Completed})
+			}
+		}
 	})
 }

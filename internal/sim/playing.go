@@ -146,7 +146,7 @@ func (p *playing) begins(s *stepPlan, id stepID, attempt int) {
 // both only after the start is recorded. witness.mu is held.
 func (p *playing) checkAgain(s *stepPlan, id stepID, attempt int) {
 	t := p.witness
-	if (s.once || s.checked) && t.starts[retryOf{id, attempt}] != p.call && !t.lenient {
+	if (s.once || s.checked) && !t.starts[startOf{retryOf{id, attempt}, p.call}] && !t.lenient {
 		t.broken("S5", "%s: attempt %d begins in call %s, and its start is not recorded", id, attempt, p.call)
 	}
 	again := t.bodies[id] > 0

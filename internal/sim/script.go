@@ -190,8 +190,12 @@ func (p *process) work(ctx context.Context, d time.Duration, heeds bool) bool {
 
 // send starts a run or emits an event, as the step's plan says.
 func (p *process) send(ctx context.Context, playing *playing, s *stepPlan, id stepID) error {
+	to := s.emits
+	if to == "" {
+		to = s.runs.name
+	}
 	for place := 1; place <= s.sends; place++ {
-		in := payload{From: fmt.Sprintf("%s %d", id, place)}
+		in := payload{From: fmt.Sprintf("%s %d to %s", id, place, to)} // a deploy may give the step's name to one that sends elsewhere
 		var err error
 		if s.emits != "" {
 			_, err = p.app.Emit(ctx, nelkap.Event{Name: s.emits, Payload: in})

@@ -41,7 +41,7 @@ type witness struct {
 	listening   map[string][]*record // runs that an event cancels
 	claims      map[claimID]*claimed
 	how         string               // a claim was freed last
-	starts      map[retryOf]string   // the call that recorded the start of an attempt
+	starts      map[startOf]bool     // starts of attempts that are recorded, by their calls
 	left        map[stepID]string    // what bodies have left for checks
 	askedAt     map[stepID]time.Time // when code first asked for each step
 	workflows   map[string]*workflowPlan
@@ -107,6 +107,12 @@ type eventRecord struct {
 
 type runKey struct{ app, workflow, key string }
 
+// startOf is an attempt as a call began it.
+type startOf struct {
+	retryOf
+	call string
+}
+
 type retryOf struct {
 	step    stepID
 	attempt int
@@ -114,7 +120,7 @@ type retryOf struct {
 
 func newWitness(w *world, model store.Store) *witness {
 	t := &witness{
-		steps: map[string]*stepPlan{}, listening: map[string][]*record{}, claims: map[claimID]*claimed{}, starts: map[retryOf]string{}, left: map[stepID]string{}, askedAt: map[stepID]time.Time{}, registered: map[stepID]bool{},
+		steps: map[string]*stepPlan{}, listening: map[string][]*record{}, claims: map[claimID]*claimed{}, starts: map[startOf]bool{}, left: map[stepID]string{}, askedAt: map[stepID]time.Time{}, registered: map[stepID]bool{},
 		workflows: map[string]*workflowPlan{}, callbacks: map[string]*callbackRecord{}, schedules: map[string]store.Schedule{}, ticks: map[tickOf]bool{}, identities: map[string]identity{}, idempotency: map[identity]string{},
 		world: w, model: model, runs: map[string]*record{}, calls: map[string]*callRecord{}, events: map[eventID]*eventRecord{}, keys: map[runKey]string{},
 		children: map[string]int{}, bodies: map[stepID]int{}, retries: map[retryOf]time.Time{}, attempts: map[retryOf]int{},
@@ -351,7 +357,7 @@ func (w *walk) saves(op *store.SaveSteps) {
 		t.checkInClosing(r, "starts", start.StepID)
 		t.world.report.reached(startRecorded)
 		if w.result.Starts[i].Entry == 0 {
-			t.starts[retryOf{r.step(start.StepID), start.Attempt}] = op.CallID
+			t.starts[startOf{retryOf{r.step(start.StepID), start.Attempt}, op.CallID}] = true
 		}
 	}
 }
