@@ -89,10 +89,10 @@ func (p *poll) wake() {
 // heartbeat is how long a poll is held, and the unit of C1's waits.
 func heartbeat(lease time.Duration) time.Duration { return min(heartbeatMax, lease/3) }
 
-// track makes the run's call live, with a slot of its app. Where a timer has found the call in the store before who began it heard that it is
-// stored, what was tracked of it gives way. Engine.mu is held.
+// track makes the run's call live, with a slot of its app. What was tracked of the run before gives way: a call that this one has superseded,
+// or this one, where a timer has found it in the store before who began it heard that it is stored. Engine.mu is held.
 func (e *Engine) track(run workflow.Run, history store.History) *live {
-	if old := e.current(run); old != nil {
+	if old := e.playing[run.ID]; old != nil {
 		e.untrack(old)
 	}
 	l := newLive(run, history)
@@ -498,7 +498,7 @@ func (e *Engine) news(hb wire.Heartbeat) []wire.News {
 		case l.run.Phase() == workflow.PhaseEnding:
 			l.told = wire.Ending
 			list = append(list, wire.News{Call: f.Call, Nonce: f.Nonce, Status: wire.Ending, Ending: &wire.EndingInfo{Reason: l.run.Ending.Reason}})
-		case l.hasNews():
+		case l.hasNews() && f.Seen != nil:
 			list = append(list, wire.News{Call: f.Call, Nonce: f.Nonce, Status: wire.NewEntries})
 		case l.question != nil:
 			list = append(list, wire.News{Call: f.Call, Nonce: f.Nonce, Status: wire.NamedQ})

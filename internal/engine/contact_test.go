@@ -394,3 +394,28 @@ func TestAnAddressIsShownWithoutItsSecrets(t *testing.T) {
 		}
 	}
 }
+
+// Another playing of a call may poll without saying what it has seen: it is told that it has no right to the call.
+func TestAPollOfAnotherPlayingThatHasSeenNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{})
+		n.start(t, "w")
+		c := a.next(t, time.Second)
+		n.save(c, "n", 0, forEvent("e", "e"))
+		poll := func(nonce string, seen *int64) []wire.News {
+			answer, err := n.Heartbeat(context.Background(), wire.Heartbeat{Process: "of " + nonce, WaitMs: 1, Calls: []wire.Named{{Fence: c.fence(nonce), Seen: seen}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return answer.Calls
+		}
+		want(t, "news before the event", len(poll("n", new(int64(0)))), 0)
+		n.emit(t, engine.NewEvent{Name: "e"})
+		synctest.Wait()
+		news := poll("another", nil)
+		if len(news) != 1 || news[0].Status != wire.Superseded {
+			t.Errorf("it is told %+v", news)
+		}
+	})
+}

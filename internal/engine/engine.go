@@ -257,7 +257,7 @@ func (e *Engine) recover(ctx context.Context) error {
 func (e *Engine) adopt(run workflow.Run) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.current(run) != nil {
+	if l := e.playing[run.ID]; l != nil && l.run.Epoch >= run.Epoch {
 		return // it was begun here, and is known by now
 	}
 	l := e.track(run, store.History{})

@@ -145,18 +145,23 @@ func (e *Engine) runFollowing() {
 	for ticks := 0; e.ctx.Err() == nil; ticks++ {
 		pause(e.ctx, followEvery)
 		ids := e.followed(ticks%4 == 0)
-		for page := range slices.Chunk(ids, followPage) {
-			heads, err := e.store.Heads(e.ctx, page)
-			if err != nil {
-				e.failed("reading what has become of runs", err)
-				break
-			}
-			e.mu.Lock()
-			for i := range heads {
-				e.followHead(&heads[i])
-			}
-			e.mu.Unlock()
+		e.followAll(ids)
+	}
+}
+
+// followAll reads runs, and brings what this node knows of them up to what the store has.
+func (e *Engine) followAll(ids []string) {
+	for page := range slices.Chunk(ids, followPage) {
+		heads, err := e.store.Heads(e.ctx, page)
+		if err != nil {
+			e.failed("reading what has become of runs", err)
+			return
 		}
+		e.mu.Lock()
+		for i := range heads {
+			e.followHead(&heads[i])
+		}
+		e.mu.Unlock()
 	}
 }
 

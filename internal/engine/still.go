@@ -1,6 +1,9 @@
 package engine
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // A process that stood still (stopped, swapped out, its machine asleep) could hear nobody, while its timers went on: when it goes on
 // they all fire before it has read what was sent meanwhile. Such a time counts against no call (C2).
@@ -10,7 +13,7 @@ const (
 	stillMin = time.Second
 )
 
-// runPulse notices when the process stood still.
+// runPulse notices when the process stood still, and when another has gone on in its place.
 func (e *Engine) runPulse() {
 	for {
 		pause(e.ctx, pulseEvery)
@@ -19,8 +22,23 @@ func (e *Engine) runPulse() {
 		}
 		e.mu.Lock()
 		e.awake()
+		silent := e.silent()
 		e.mu.Unlock()
+		e.followAll(silent)
 	}
+}
+
+// silent are the runs of calls that this node holds and whose lease is over by all that it knows. Its timers cut such a call, unless the
+// store has another by now: where a process stood still and a second one took its place, nobody tells the one what the other has done.
+// Engine.mu is held.
+func (e *Engine) silent() (runs []string) {
+	for _, l := range e.live {
+		if l.held && time.Since(e.contactUntil(l)) > pulseEvery {
+			runs = append(runs, l.runID)
+		}
+	}
+	slices.Sort(runs)
+	return runs
 }
 
 // awake takes a standstill, if there was one, out of every lease, and asks anew what was asked before it. Whoever is about to find a

@@ -190,12 +190,12 @@ func (p *process) work(ctx context.Context, d time.Duration, heeds bool) bool {
 
 // send starts a run or emits an event, as the step's plan says.
 func (p *process) send(ctx context.Context, playing *playing, s *stepPlan, id stepID) error {
-	to := s.emits
-	if to == "" {
-		to = s.runs.name
-	}
 	for place := 1; place <= s.sends; place++ {
-		in := payload{From: fmt.Sprintf("%s %d to %s", id, place, to)} // a deploy may give the step's name to one that sends elsewhere
+		to := s.emits // it is told apart by, too: a deploy may give the step's name to one that sends elsewhere
+		if to == "" {
+			to = s.runs.name
+		}
+		in := payload{From: fmt.Sprintf("%s %d to %s", id, place, to)}
 		var err error
 		if s.emits != "" {
 			_, err = p.app.Emit(ctx, nelkap.Event{Name: s.emits, Payload: in})
