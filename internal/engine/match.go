@@ -169,7 +169,7 @@ func (m *matcher) reached() int64 {
 
 // lookedBack notes that a wait has looked back as far as the cursor.
 func (m *matcher) lookedBack(w *store.Wait) error {
-	return m.commit(store.LookedBack{RunID: w.RunID, StepID: w.StepID, Cursor: matchCursor, Owner: m.e.peers.self})
+	return m.commit(store.LookedBack{RunID: w.RunID, StepID: w.StepID, Order: w.Order, Cursor: matchCursor, Owner: m.e.peers.self})
 }
 
 func (m *matcher) commit(op store.Op) error {
@@ -459,7 +459,7 @@ func (m *matcher) give(w *store.Wait, ev *store.Event) (given bool, err error) {
 	err = m.e.tell(m.e.ctx, w.RunID, func(open []store.Wait) ([]workflow.Step, []store.Op) {
 		given = false
 		for _, o := range open {
-			if o.StepID == w.StepID {
+			if o.Order == w.Order {
 				given = true
 				return []workflow.Step{o.With(output, m.e.now())}, []store.Op{store.UseEvent{RunID: w.RunID, Position: ev.Position}}
 			}
@@ -494,6 +494,9 @@ func (m *matcher) fulfilled() error {
 
 func (m *matcher) posted(w *store.Wait) error {
 	callback, err := m.e.store.Callback(m.e.ctx, store.CallbackQuery{RunID: w.RunID, StepID: workflow.StepID{Name: w.Name, Number: w.Of}})
+	if errors.Is(err, store.ErrNotFound) || err == nil && callback.EndedAt.IsZero() {
+		return nil // the run has begun again, and the wait is gone
+	}
 	if err != nil {
 		return err
 	}
@@ -509,7 +512,7 @@ func (m *matcher) posted(w *store.Wait) error {
 	}
 	return m.e.tell(m.e.ctx, w.RunID, func(open []store.Wait) ([]workflow.Step, []store.Op) {
 		for _, o := range open {
-			if o.StepID == w.StepID {
+			if o.Order == w.Order {
 				return []workflow.Step{o.With(output, m.e.now())}, nil
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json/jsontext"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -175,4 +176,22 @@ func TestACallThatATimerFindsBeforeItsBeginIsHeardOfHasOneSlot(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Those who wait for a run are let go by the server's stop beside its end.
+func TestAStopBesideTheEndOfARunThatIsWaitedFor(t *testing.T) {
+	a := newApp(wire.Workflow{Name: "w"})
+	for range 20 {
+		n, s := startFaulty(t, a)
+		id := n.start(t, "w").Run.ID
+		c := a.next(t, time.Second)
+		s.set(func([]store.Change) error { runtime.Gosched(); return nil })
+		var waiting sync.WaitGroup
+		for range 50 {
+			waiting.Go(func() { _, _ = n.RunRecord(context.Background(), engine.DefaultEnv, id, 10*time.Second) })
+		}
+		waiting.Go(func() { c.end(t, wire.End{Type: wire.Completed}) })
+		waiting.Go(n.stop)
+		waiting.Wait()
+	}
 }

@@ -167,36 +167,57 @@ func treeOf(t wire.Tree) workflow.Tree {
 // fireWaits tells a run of its waits whose time has come. What came for them before is given to them first: an event or an answer that
 // is acknowledged is not lost to a timer that was read sooner (E2).
 func (e *Engine) fireWaits(runID string) error {
-	takes := func(w store.Wait) bool {
-		return (w.Kind == workflow.KindEvent || w.Kind == workflow.KindCallback) && !w.DueAt.IsZero() && !w.DueAt.After(e.now())
-	}
-	orphans, late, looked := false, false, false
+	var late, looked, orphans bool
+	var unread error
 	over := func(open []store.Wait) (steps []workflow.Step, beside []store.Op) {
-		if late = !looked && slices.ContainsFunc(open, takes); late {
+		now := e.now()
+		due := slices.DeleteFunc(slices.Clone(open), func(w store.Wait) bool { return w.DueAt.IsZero() || w.DueAt.After(now) })
+		// A look counts once: what has changed since, or a wait that is new, is looked for again.
+		late = slices.ContainsFunc(due, func(w store.Wait) bool {
+			return w.Kind == workflow.KindEvent && !w.Looked || !looked && (w.Kind == workflow.KindEvent || w.Kind == workflow.KindCallback)
+		})
+		if looked = false; late {
 			return nil, nil
 		}
-		now := e.now()
 		// Where several are over at one look, as after a time without a server, they ended in the order of their times.
-		slices.SortStableFunc(open, func(a, b store.Wait) int { return a.DueAt.Compare(b.DueAt) })
-		for _, w := range open {
-			if !w.DueAt.IsZero() && !w.DueAt.After(now) {
-				steps = append(steps, w.Over(now))
-				orphans = orphans || w.Kind == workflow.KindInvoke
+		slices.SortStableFunc(due, func(a, b store.Wait) int { return a.DueAt.Compare(b.DueAt) })
+		for i := range due {
+			var expiry []store.Op
+			if expiry, unread = e.expiry(&due[i]); unread != nil {
+				return nil, nil
 			}
+			steps, beside = append(steps, due[i].Over(now)), append(beside, expiry...)
+			orphans = orphans || due[i].Kind == workflow.KindInvoke
 		}
-		return steps, nil
+		return steps, beside
 	}
-	err := e.tell(e.ctx, runID, over)
-	if err == nil && late {
-		if err = e.matched(runID); err == nil {
-			looked = true
-			err = e.tell(e.ctx, runID, over)
+	for range applyTries {
+		late = false // of a run that has ended nothing is asked
+		err := e.tell(e.ctx, runID, over)
+		if orphans {
+			e.matching.wake() // the children that nobody waits for any more are to be cancelled
 		}
+		if err = errors.Join(err, unread); err != nil || !late {
+			return err
+		}
+		if err := e.matched(runID); err != nil {
+			return err
+		}
+		looked = true
 	}
-	if orphans {
-		e.matching.wake() // the children that nobody waits for any more are to be cancelled
+	return ErrBusy
+}
+
+// expiry closes the callback whose wait's time is over, so that nobody is told that it took a post which its run did not get.
+func (e *Engine) expiry(w *store.Wait) ([]store.Op, error) {
+	if w.Kind != workflow.KindCallback {
+		return nil, nil
 	}
-	return err
+	callback, err := e.store.Callback(e.ctx, store.CallbackQuery{RunID: w.RunID, StepID: workflow.StepID{Name: w.Name, Number: w.Of}})
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	return []store.Op{store.ExpireCallback{TokenHash: callback.TokenHash}}, err
 }
 
 // suspension completes the input of an end that suspends: what it opens, and for what the run waits.

@@ -186,3 +186,28 @@ func TestAClaimOutlivesItsOwner(t *testing.T) {
 		})
 	}
 }
+
+// However many keys expire, those of ten minutes are gone with one sweep.
+func TestAllKeysThatHaveExpiredAreDropped(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startApp(t, a, engine.Options{})
+		const scope, keys = "POST /v1/events", 2_500
+		for i := range keys {
+			request := &engine.RequestKey{Scope: scope, Key: fmt.Sprint(i), Hash: "h"}
+			if _, _, err := n.Emit(context.Background(), engine.DefaultEnv, []engine.NewEvent{{Name: "e"}}, request); err != nil {
+				t.Fatal(err)
+			}
+		}
+		left := func() int {
+			list, err := s.Keys(context.Background(), store.KeyQuery{Env: engine.DefaultEnv, Kind: store.KeyRequest, Scope: scope, Now: time.Unix(0, 0)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(list)
+		}
+		want(t, "keys", left(), keys)
+		time.Sleep(24*time.Hour + 11*time.Minute)
+		want(t, "keys a day later", left(), 0)
+	})
+}

@@ -31,6 +31,17 @@ func (e *Engine) sweepRuns() error {
 // RunsFor is how long runs are kept once they have ended; zero: for ever.
 func (e *Engine) RunsFor() time.Duration { return e.options.RunsFor }
 
+// sweepKeys drops keys that have expired, some at a time.
+func (e *Engine) sweepKeys() error {
+	for e.ctx.Err() == nil {
+		res, err := e.committer.commit(store.Change{store.DropKeys{Now: e.now(), Limit: sweepPage}})
+		if err != nil || res.Dropped < sweepPage {
+			return err
+		}
+	}
+	return nil
+}
+
 // sweepEvents drops events that no wait looks back to any more (E2), some at a time.
 func (e *Engine) sweepEvents() error {
 	for e.ctx.Err() == nil {
@@ -53,7 +64,7 @@ func (e *Engine) runSweep() {
 		if !e.peers.leads() {
 			continue
 		}
-		if _, err := e.committer.commit(store.Change{store.DropKeys{Now: e.now(), Limit: sweepPage}}); err != nil {
+		if err := e.sweepKeys(); err != nil {
 			e.log.Error("dropping expired keys", "error", err)
 		}
 		if stranded, err := e.store.Stranded(e.ctx, sweepPage); err != nil {

@@ -33,7 +33,7 @@ func (e *Engine) ended(d workflow.Decision, l *live) {
 	if w == nil {
 		return
 	}
-	if l != nil && l.payloadKnown && !d.Run.Closing() { // the error that a closing began with stands in the store
+	if l != nil && l.payloadKnown && !d.Run.Closing() && !w.woken { // the error that a closing began with stands in the store
 		w.record = &store.RunRecord{Run: d.Run, Payload: l.payload, Output: d.Output, Error: d.Error}
 	}
 	w.wake()

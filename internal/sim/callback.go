@@ -81,6 +81,7 @@ type callbackRecord struct {
 	dueAt  time.Time
 	post   string // empty: nobody has posted
 	postAt time.Time
+	over   bool // its wait's time is
 }
 
 // makes takes in a new callback: one for each step.
@@ -145,8 +146,8 @@ func (t *witness) lacksCallback(r *record, e store.Entry) bool {
 // posts takes in what was posted to a callback: once, and before its time is over.
 func (t *witness) posts(op store.EndCallback) {
 	c := t.callbacks[op.TokenHash]
-	if c == nil || c.post != "" {
-		t.broken("W8", "a callback is posted to twice, or was not made: %+v", c)
+	if c == nil || c.post != "" || c.over {
+		t.broken("W8", "a callback is posted to twice, or after its wait was over, or was not made: %+v", c)
 		return
 	}
 	var got posted
@@ -157,6 +158,16 @@ func (t *witness) posts(op store.EndCallback) {
 	} else {
 		t.world.report.reached(postedWhile)
 	}
+}
+
+// expires takes in that a callback's wait is over without a post.
+func (t *witness) expires(op store.ExpireCallback) {
+	c := t.callbacks[op.TokenHash]
+	if c == nil || c.post != "" {
+		t.broken("W8", "a callback is over without a post, and has one, or was not made: %+v", c)
+		return
+	}
+	c.over = true
 }
 
 // postedTo is told that a post was acknowledged.

@@ -311,6 +311,8 @@ func (w *walk) ops(change []store.Op) {
 			w.saves(&op)
 		case store.InsertCallback:
 			w.t.makes(op)
+		case store.ExpireCallback:
+			w.t.expires(op)
 		case store.EndCallback:
 			w.t.posts(op)
 		case store.AddLogs:

@@ -21,6 +21,7 @@ var ops = []Op{
 	UseEvent{},
 	InsertCallback{},
 	EndCallback{},
+	ExpireCallback{},
 	PassKey{},
 	PutSchedule{},
 	DropSchedule{},

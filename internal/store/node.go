@@ -33,11 +33,12 @@ type Advance struct {
 	Position int64
 }
 
-// LookedBack notes that a wait has been matched with the events before it. The change fails with ErrStale when the cursor is another
+// LookedBack notes that the wait of that step and order has been matched with the events before it. The change fails with ErrStale when the cursor is another
 // owner's, who may have passed an event over since the wait had not looked back. That the wait is gone already is no error.
 type LookedBack struct {
 	RunID string
 	workflow.StepID
+	Order  int64
 	Cursor string
 	Owner  string
 }

@@ -228,6 +228,13 @@ type EndCallback struct {
 	Now       time.Time
 }
 
+// ExpireCallback has a callback's time over, whatever the clock says of who posts to it: its wait is. The change fails with ErrStale when
+// it has a payload. That it is gone is no error.
+type ExpireCallback struct{ TokenHash string }
+
+// Expired is when the time of an expired callback was over: before any post.
+var Expired = time.UnixMilli(1).UTC()
+
 // PassKey gives a key to another owner. The change fails with ErrStale when it is not From's any more.
 type PassKey struct {
 	Key  Key
@@ -278,6 +285,7 @@ func (CloseWait) op()      {}
 func (UseEvent) op()       {}
 func (InsertCallback) op() {}
 func (EndCallback) op()    {}
+func (ExpireCallback) op() {}
 func (PassKey) op()        {}
 func (PutSchedule) op()    {}
 func (DropSchedule) op()   {}
@@ -305,7 +313,7 @@ type Result struct {
 	History History
 	// Opened tells which waits of the change's UpdateRun were opened, in order.
 	Opened []bool
-	// Dropped is how many deliveries, events or runs the change's DropDeliveries, DropEvents and DropRuns removed.
+	// Dropped is how many keys, deliveries, events or runs the change's DropKeys, DropDeliveries, DropEvents and DropRuns removed.
 	Dropped int
 }
 
@@ -378,7 +386,8 @@ type Wait struct {
 	RunID string
 	Env   string
 	workflow.Wait
-	// Order is that in which waits were opened, in all the store.
+	// Order is that in which waits were opened, in all the store. It is the wait's alone, also once it is closed: after a restart another wait
+	// has its step (Z2).
 	Order int64
 	// After is the position of the last event that the wait does not look back to (E2).
 	After int64

@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -29,6 +30,7 @@ func (s *Store) closeChapter(r *run, next workflow.Chapter, restart int, now tim
 		}
 	}
 	s.freeSends(r.ID)
+	maps.DeleteFunc(r.used, func(position int64, _ bool) bool { return len(s.events) > 0 && position < s.events[0].Position })
 	gone := restart - 1 - store.ChaptersKept
 	r.chapters = slices.DeleteFunc(r.chapters, func(c chapter) bool { return c.Restart == gone && gone > 0 })
 	if gone == 0 {

@@ -110,7 +110,7 @@ func (s *Store) check(change []store.Op) error {
 			if s.alive(op.Key, op.Now) == nil {
 				err = s.check(op.Then)
 			}
-		case store.UseEvent, store.InsertCallback, store.EndCallback, store.PassKey, store.LookedBack, store.Advance:
+		case store.UseEvent, store.InsertCallback, store.EndCallback, store.ExpireCallback, store.PassKey, store.LookedBack, store.Advance:
 			err = s.checkWait(op)
 		case store.PutSchedule, store.DropLater, store.PutApp:
 			err = s.checkDue(op)
@@ -187,7 +187,7 @@ func (s *Store) write(change []store.Op, res *store.Result) {
 		case store.PutApp:
 			s.apps[[2]string{op.App.Env, op.App.Name}] = op.App
 		case store.DropKeys:
-			s.drop(op)
+			res.Dropped += s.dropKeys(op)
 		case store.PutSchedule, store.DropSchedule, store.PutLater, store.DropLater:
 			s.writeDue(op)
 		case store.InsertDelivery:
@@ -434,14 +434,14 @@ func expired(k *store.Key, now time.Time) bool {
 
 func id(k store.Key) keyID { return keyID{k.Env, k.Kind, k.Scope, k.Key} }
 
-func (s *Store) drop(op store.DropKeys) {
-	dropped := 0
+func (s *Store) dropKeys(op store.DropKeys) (dropped int) {
 	for id, key := range s.keys {
 		if dropped < op.Limit && expired(key, op.Now) {
 			delete(s.keys, id)
 			dropped++
 		}
 	}
+	return dropped
 }
 
 // sorted gives the runs that keep accepts, in the order that compare says.

@@ -39,6 +39,10 @@ func (s *Store) checkWait(op store.Op) error {
 		if !c.EndedAt.IsZero() || (!c.DueAt.IsZero() && !op.Now.Before(c.DueAt)) {
 			return fmt.Errorf("callback of run %s is over: %w", c.RunID, store.ErrStale)
 		}
+	case store.ExpireCallback:
+		if c := s.callbacks[op.TokenHash]; c != nil && !c.EndedAt.IsZero() {
+			return fmt.Errorf("callback of run %s has a payload: %w", c.RunID, store.ErrStale)
+		}
 	case store.PassKey:
 		if k := s.keys[id(op.Key)]; k == nil || k.Owner != op.From {
 			return fmt.Errorf("key %s is not run %s's: %w", op.Key.Key, op.From, store.ErrStale)
@@ -60,6 +64,10 @@ func (s *Store) writeWait(op store.Op) {
 	case store.EndCallback:
 		c := s.callbacks[op.TokenHash]
 		c.EndedAt, c.Payload = op.Now, op.Payload
+	case store.ExpireCallback:
+		if c := s.callbacks[op.TokenHash]; c != nil {
+			c.DueAt = store.Expired
+		}
 	case store.PassKey:
 		s.keys[id(op.Key)] = &op.Key
 	case store.CloseWait:
@@ -69,7 +77,7 @@ func (s *Store) writeWait(op store.Op) {
 	case store.LookedBack:
 		if r := s.runs[op.RunID]; r != nil {
 			for i := range r.waits {
-				r.waits[i].Looked = r.waits[i].Looked || r.waits[i].StepID == op.StepID
+				r.waits[i].Looked = r.waits[i].Looked || r.waits[i].Order == op.Order
 			}
 		}
 	default:

@@ -120,6 +120,10 @@ func (v *view) checkWait(op store.Op) error {
 		if !c.EndedAt.IsZero() || (!c.DueAt.IsZero() && !op.Now.Before(c.DueAt)) {
 			return fmt.Errorf("callback of run %s is over: %w", c.RunID, store.ErrStale)
 		}
+	case store.ExpireCallback:
+		if c := v.callback(op.TokenHash); c != nil && !c.EndedAt.IsZero() {
+			return fmt.Errorf("callback of run %s has a payload: %w", c.RunID, store.ErrStale)
+		}
 	case store.PassKey:
 		if k := v.keys[idOf(op.Key)]; k == nil || k.gone || k.Owner != op.From {
 			return fmt.Errorf("key %s is not run %s's: %w", op.Key.Key, op.From, store.ErrStale)

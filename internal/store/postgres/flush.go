@@ -286,6 +286,7 @@ func (v *view) flushDue() {
 			t.text(c.TokenHash)
 			t.int(c.run)
 			t.text(c.RunID)
+			t.time(c.DueAt)
 			t.time(c.EndedAt)
 			t.blob(c.Payload)
 		}

@@ -233,6 +233,8 @@ func (n *need) wait(op store.Op) {
 		n.callbacks.add(stepKey{c.RunID, c.StepID})
 	case store.EndCallback:
 		n.tokens.add(op.TokenHash)
+	case store.ExpireCallback:
+		n.tokens.add(op.TokenHash)
 	case store.PassKey:
 		n.keys.add(idOf(op.Key))
 	case store.CloseWait:

@@ -34,7 +34,8 @@ func (v *view) write(change []store.Op, res *store.Result) {
 			v.apps[id] = &app{App: op.App, stored: v.apps[id] != nil && v.apps[id].stored, changed: true}
 		case store.DropKeys:
 			v.flush()
-			v.out.add(sqlDeleteExpiredKeys, (&params{}).time(op.Now).int(int64(op.Limit)), nil)
+			p := (&params{}).time(op.Now).int(int64(op.Limit))
+			v.out.append(take{sql: sqlDeleteExpiredKeys, p: p, done: func(tag pgconn.CommandTag) { res.Dropped += int(tag.RowsAffected()) }})
 		case store.InsertDelivery:
 			v.deliveries[op.Delivery.ID] = true
 			v.written.deliveries = append(v.written.deliveries, op.Delivery)
@@ -240,6 +241,7 @@ func (v *view) closeChapter(x *run, op store.UpdateRun) {
 	v.out.add(sqlUpdatePayload, payload.add(oidBytes, op.Chapter.Payload), nil)
 	v.out.add(sqlDropAttempts, of(), nil)
 	v.out.add(sqlDropCallbacks, of(), nil)
+	v.out.add(sqlDropOldUses, of(), nil)
 	for _, statement := range []string{sqlDropChapterSteps, sqlDropChapterLogs, sqlDropChapter, sqlEmptyChapter} {
 		v.out.add(statement, of(gone), nil)
 	}

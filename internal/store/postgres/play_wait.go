@@ -200,6 +200,10 @@ func (v *view) writeWait(op store.Op) {
 	case store.EndCallback:
 		c := v.callback(op.TokenHash)
 		c.EndedAt, c.Payload, c.changed = op.Now, op.Payload, true
+	case store.ExpireCallback:
+		if c := v.callback(op.TokenHash); c != nil {
+			c.DueAt, c.changed = store.Expired, true
+		}
 	case store.PassKey:
 		v.putKey(op.Key)
 	case store.CloseWait:
@@ -210,8 +214,10 @@ func (v *view) writeWait(op store.Op) {
 		}
 	case store.LookedBack:
 		for _, w := range v.openWaits(stepKey{op.RunID, op.StepID}) {
-			w.changed = w.changed || !w.Looked
-			w.Looked = true
+			if w.Order == op.Order {
+				w.changed = w.changed || !w.Looked
+				w.Looked = true
+			}
 		}
 	default:
 		v.writeDue(op)

@@ -85,6 +85,7 @@ const (
 	sqlUpdatePayload    = `UPDATE run_values SET payload=$2::bytea, trees=NULL WHERE run=$1::bigint`
 	sqlDropAttempts     = `DELETE FROM attempts WHERE run=$1::bigint`
 	sqlDropCallbacks    = `DELETE FROM callbacks WHERE run=$1::bigint`
+	sqlDropOldUses      = `DELETE FROM event_uses WHERE run=$1::bigint AND position < (SELECT min(position) FROM events WHERE position > 0)` // of events that are gone
 	sqlDropChapterSteps = `DELETE FROM steps WHERE run=$1::bigint AND restart=$2::bigint`
 	sqlDropChapterLogs  = `DELETE FROM logs WHERE run=$1::bigint AND restart=$2::bigint`
 	sqlDropChapter      = `DELETE FROM chapters WHERE run=$1::bigint AND restart=$2::bigint AND restart > 0`
@@ -123,9 +124,9 @@ const (
 	sqlDropNodes       = `DELETE FROM nodes WHERE id = ANY($1::bytea[])`
 	sqlInsertCallbacks = `INSERT INTO callbacks (token_hash, env, run, run_id, name, number, due_at, ended_at, payload)
 		SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::bytea[], $5::bytea[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bytea[])`
-	sqlUpdateCallbacks = `UPDATE callbacks SET run=u.run, run_id=u.run_id, ended_at=u.ended_at, payload=u.payload
-		FROM unnest($1::bytea[], $2::bigint[], $3::bytea[], $4::bigint[], $5::bytea[])
-			AS u(token_hash, run, run_id, ended_at, payload)
+	sqlUpdateCallbacks = `UPDATE callbacks SET run=u.run, run_id=u.run_id, due_at=u.due_at, ended_at=u.ended_at, payload=u.payload
+		FROM unnest($1::bytea[], $2::bigint[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bytea[])
+			AS u(token_hash, run, run_id, due_at, ended_at, payload)
 		WHERE callbacks.token_hash=u.token_hash`
 )
 

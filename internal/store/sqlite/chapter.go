@@ -24,6 +24,7 @@ func (s *Store) closeChapter(h *head, op store.UpdateRun, now time.Time) error {
 		{sqlDeleteAttempts, run},
 		{sqlDeleteCallbacks, run},
 		{sqlDeleteKeysOfScope, func(b *binder) { b.text(op.Run.Env); b.text(string(store.KeySend)); b.text(op.Run.ID) }},
+		{sqlDropOldUses, run},
 		{sqlDropChapterSteps, old},
 		{sqlDropChapterLogs, old},
 		{sqlDropChapter, old},

@@ -48,6 +48,8 @@ type Store struct {
 	mu     sync.Mutex // guards the writer and its heads
 	writer *sqlite.Conn
 	heads  map[string]*head
+	// lastWait is the last wait's id. None comes again in this process: who has read a wait may find another in its place (Z2).
+	lastWait int64
 
 	pool *sqlitex.Pool
 	held bool
@@ -88,6 +90,9 @@ func (s *Store) open(ctx context.Context, dir string) error {
 		return err
 	}
 	s.held = standing.Phase == store.PhaseHeld
+	if err := query(s.writer, sqlSelectLastWait, nil, func(r *scanner) error { s.lastWait = r.int(); return nil }); err != nil {
+		return fmt.Errorf("reading %s: %w", path, err)
+	}
 	s.pool, err = sqlitex.NewPool(path, sqlitex.PoolOptions{Flags: sqlite.OpenReadOnly | sqlite.OpenWAL, PoolSize: readers, PrepareConn: prepare})
 	if err != nil {
 		return fmt.Errorf("opening %s for reading: %w", path, err)

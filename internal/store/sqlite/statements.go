@@ -140,9 +140,10 @@ const (
 
 // Waits. What they list comes in the order in which they were opened.
 const (
-	sqlInsertWait = `INSERT INTO waits (run, name, number, kind, due_at, child, of_number, event, looked, orphan, kin_ended, after)
-		VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,0,?11, CASE ?10 WHEN 0 THEN 0 WHEN 1 THEN (SELECT events_after FROM runs WHERE seq=?1) ELSE (SELECT coalesce(max(position), 0) FROM events) END)
+	sqlInsertWait = `INSERT INTO waits (id, run, name, number, kind, due_at, child, of_number, event, looked, orphan, kin_ended, after)
+		VALUES (?12,?1,?2,?3,?4,?5,?6,?7,?8,?9,0,?11, CASE ?10 WHEN 0 THEN 0 WHEN 1 THEN (SELECT events_after FROM runs WHERE seq=?1) ELSE (SELECT coalesce(max(position), 0) FROM events) END)
 		ON CONFLICT DO NOTHING`
+	sqlSelectLastWait       = `SELECT coalesce(max(id), 0) FROM waits`
 	sqlInsertWaitEvent      = `INSERT OR IGNORE INTO wait_events (env, event, paths, key, wait) VALUES (?,?,?,?,?)`
 	sqlSelectWait           = `SELECT id, child FROM waits WHERE run=? AND name=? AND number=? AND orphan = 0`
 	sqlSelectInvoke         = `SELECT id, child FROM waits WHERE run=(SELECT seq FROM runs WHERE id=?) AND child=?`
@@ -155,7 +156,8 @@ const (
 	sqlSelectWaitIDs        = `SELECT id, child FROM waits WHERE run=?`
 	sqlSelectLeftWaitIDs    = `SELECT id, child FROM waits WHERE run=?1 AND (?2=0 OR kind <> 'cancel')`
 	sqlDeleteUses           = `DELETE FROM event_uses WHERE run=?`
-	sqlLookedBack           = `UPDATE waits SET looked=1 WHERE run=(SELECT seq FROM runs WHERE id=?) AND name=? AND number=?`
+	sqlDropOldUses          = `DELETE FROM event_uses WHERE run=? AND position < (SELECT min(position) FROM events)` // of events that are gone
+	sqlLookedBack           = `UPDATE waits SET looked=1 WHERE id=?`
 	sqlInsertUse            = `INSERT INTO event_uses (run, position) VALUES (?,?)`
 	sqlSelectUse            = `SELECT 1 FROM event_uses WHERE run=? AND position=?`
 	sqlSelectPosition       = `SELECT position FROM cursors WHERE name=?`
@@ -164,6 +166,7 @@ const (
 	sqlSelectCallback       = `SELECT ` + callbackColumns + ` WHERE token_hash=+?`
 	sqlSelectCallbackOfStep = `SELECT ` + callbackColumns + ` WHERE callbacks.run=(SELECT seq FROM runs WHERE id=+?) AND name=+? AND number=+?`
 	sqlPassCallback         = `UPDATE callbacks SET run=? WHERE token_hash=? AND (SELECT ended_at FROM runs WHERE runs.seq = callbacks.run) > 0`
+	sqlExpireCallback       = `UPDATE callbacks SET due_at=? WHERE token_hash=?`
 	sqlEndCallback          = `UPDATE callbacks SET ended_at=?, payload=? WHERE token_hash=?`
 	sqlWaitsOfRun           = `SELECT ` + waitColumns + ` WHERE waits.run=(SELECT seq FROM runs WHERE id=?1) AND waits.id > +?2 ORDER BY waits.id LIMIT +?3`
 	sqlWaitsUnlooked        = `SELECT ` + waitColumns + ` WHERE looked = 0 AND waits.id > +?1 ORDER BY waits.id LIMIT +?2`

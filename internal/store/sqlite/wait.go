@@ -44,6 +44,12 @@ func (s *Store) checkWait(op store.Op) (refusal, err error) {
 		case !c.EndedAt.IsZero() || (!c.DueAt.IsZero() && !op.Now.Before(c.DueAt)):
 			return fmt.Errorf("callback of run %s is over: %w", c.RunID, store.ErrStale), nil
 		}
+	case store.ExpireCallback:
+		c, err := readCallback(s.writer, store.CallbackQuery{TokenHash: op.TokenHash})
+		if err == nil && c != nil && !c.EndedAt.IsZero() {
+			refusal = fmt.Errorf("callback of run %s has a payload: %w", c.RunID, store.ErrStale)
+		}
+		return refusal, err
 	case store.PassKey:
 		key, err := readKey(s.writer, op.Key, time.Time{})
 		if err == nil && (key == nil || key.Owner != op.From) {
@@ -83,12 +89,14 @@ func (s *Store) writeWait(op store.Op) error {
 		return s.insertCallback(op.Callback)
 	case store.EndCallback:
 		return exec(s.writer, sqlEndCallback, func(b *binder) { b.time(op.Now); b.blob(op.Payload); b.text(op.TokenHash) })
+	case store.ExpireCallback:
+		return exec(s.writer, sqlExpireCallback, func(b *binder) { b.time(store.Expired); b.text(op.TokenHash) })
 	case store.PassKey:
 		return s.putKey(op.Key)
 	case store.CloseWait:
 		return s.eachWait(sqlSelectInvoke, func(b *binder) { b.text(op.RunID); b.text(op.Child) }, s.deleteWait)
 	case store.LookedBack:
-		return exec(s.writer, sqlLookedBack, func(b *binder) { b.text(op.RunID); b.text(op.Name); b.int(int64(op.Number)) })
+		return exec(s.writer, sqlLookedBack, func(b *binder) { b.int(op.Order) })
 	default:
 		return s.writeNode(op)
 	}
@@ -157,17 +165,19 @@ func (s *Store) openWait(h *head, env string, w store.OpenWait) (bool, error) {
 		b.bool(w.Event == nil)
 		b.int(int64(after))
 		b.bool(ended)
+		b.int(s.lastWait + 1)
 	})
 	if err != nil || s.writer.Changes() == 0 {
 		return false, err
 	}
+	s.lastWait++
 	if w.Start != nil {
 		return true, s.insertRun(*w.Start)
 	}
 	if w.Event == nil {
 		return true, nil
 	}
-	id := s.writer.LastInsertRowID()
+	id := s.lastWait
 	for _, name := range w.Event.Names {
 		err := exec(s.writer, sqlInsertWaitEvent, func(b *binder) {
 			b.text(env)

@@ -99,7 +99,7 @@ func (s *Store) check(change []store.Op) (refusal, err error) {
 			if key, err = readKey(s.writer, op.Key, op.Now); err == nil && key == nil {
 				refusal, err = s.check(op.Then)
 			}
-		case store.UseEvent, store.InsertCallback, store.EndCallback, store.PassKey, store.LookedBack, store.Advance:
+		case store.UseEvent, store.InsertCallback, store.EndCallback, store.ExpireCallback, store.PassKey, store.LookedBack, store.Advance:
 			refusal, err = s.checkWait(op)
 		case store.PutSchedule, store.DropLater, store.PutApp:
 			refusal, err = s.checkDue(op)
@@ -227,8 +227,9 @@ func (s *Store) write(op store.Op, res *store.Result) error {
 	case store.PutApp:
 		return s.putApp(op.App)
 	case store.DropKeys:
-		return exec(s.writer, sqlDeleteExpiredKeys,
-			func(b *binder) { b.time(op.Now); b.int(int64(op.Limit)) })
+		err := exec(s.writer, sqlDeleteExpiredKeys, func(b *binder) { b.time(op.Now); b.int(int64(op.Limit)) })
+		res.Dropped += s.writer.Changes()
+		return err
 	case store.PutSchedule, store.DropSchedule, store.PutLater, store.DropLater:
 		return s.writeDue(op)
 	case store.InsertDelivery:

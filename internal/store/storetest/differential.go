@@ -5,6 +5,7 @@ import (
 	"encoding/json/jsontext"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,11 +30,12 @@ func Compare(t *testing.T, open Open) {
 			for range rapid.IntRange(1, 5).Draw(r, "changes") {
 				batch = append(batch, m.change(r))
 			}
-			want, err := model.Commit(context.Background(), batch)
+			of := ordered(r, s, batch)
+			want, err := model.Commit(context.Background(), ordered(r, model, batch))
 			if err != nil {
 				r.Fatal(err)
 			}
-			got, err := s.Commit(context.Background(), batch)
+			got, err := s.Commit(context.Background(), of)
 			if err != nil {
 				r.Fatalf("commit: %v", err)
 			}
@@ -58,6 +60,7 @@ func Batches(seed, n int) [][]store.Change {
 			for range rapid.IntRange(1, 5).Draw(r, "changes") {
 				batch = append(batch, m.change(r))
 			}
+			batch = ordered(r, model, batch)
 			if _, err := model.Commit(context.Background(), batch); err != nil {
 				r.Fatal(err)
 			}
@@ -66,6 +69,35 @@ func Batches(seed, n int) [][]store.Change {
 		}
 		return batches
 	}).Example(seed)
+}
+
+// ordered is a batch with the orders that waits have in a store: those of other stores are others.
+func ordered(t failer, s store.Store, batch []store.Change) []store.Change {
+	var out []store.Change
+	for _, change := range batch {
+		change = slices.Clone(change)
+		for i := range change {
+			if back, ok := change[i].(store.LookedBack); ok {
+				change[i] = lookedBack(t, s, back)
+			}
+		}
+		out = append(out, change)
+	}
+	return out
+}
+
+// lookedBack is op for the wait that its step has; for none if it has none.
+func lookedBack(t failer, s store.Store, op store.LookedBack) store.LookedBack {
+	open, err := s.Waits(context.Background(), store.WaitQuery{Set: store.WaitsOfRun, RunID: op.RunID})
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	for _, w := range open {
+		if w.StepID == op.StepID && !w.Orphan {
+			op.Order = w.Order
+		}
+	}
+	return op
 }
 
 // SameErrors compares errors by the sentinel that they wrap.
@@ -143,7 +175,7 @@ func distinct(change store.Change) bool {
 			name = op.Event.Name + op.Event.ID
 		case store.TakeKey, store.PassKey:
 			name = "keys"
-		case store.UseEvent, store.InsertCallback, store.EndCallback, store.CloseWait, store.LookedBack, store.TakeCursor, store.Advance, store.PutNode, store.DropNode,
+		case store.UseEvent, store.InsertCallback, store.EndCallback, store.ExpireCallback, store.CloseWait, store.LookedBack, store.TakeCursor, store.Advance, store.PutNode, store.DropNode,
 			store.PutSchedule, store.PutLater, store.DropLater, store.DropSchedule:
 			name = "waits"
 		case store.InsertDelivery, store.DropDeliveries:
@@ -350,7 +382,7 @@ func (m *machine) waiting(r *rapid.T, run workflow.Run, now time.Time) store.Op 
 	case 0:
 		return store.UseEvent{RunID: run.ID, Position: int64(rapid.IntRange(1, 3).Draw(r, "position"))}
 	case 1:
-		return store.LookedBack{RunID: run.ID, StepID: id, Cursor: "match", Owner: owner(r)}
+		return store.LookedBack{RunID: run.ID, StepID: id, Cursor: "match", Owner: owner(r)} // see ordered
 	case 2:
 		return store.Advance{Cursor: "match", Owner: owner(r), Position: int64(rapid.IntRange(1, 5).Draw(r, "position"))}
 	case 3:

@@ -17,7 +17,7 @@ func cursorsHaveOneOwner(t *testing.T, s store.Store) {
 	must(t, s, store.TakeCursor{Cursor: "match", Owner: "node_1"})
 	must(t, s, store.Advance{Cursor: "match", Owner: "node_1", Position: 5})
 	must(t, s, store.TakeCursor{Cursor: "match", Owner: "node_2"})
-	back := store.LookedBack{RunID: run.ID, StepID: wait.StepID, Cursor: "match", Owner: "node_1"}
+	back := lookedBack(t, s, store.LookedBack{RunID: run.ID, StepID: wait.StepID, Cursor: "match", Owner: "node_1"})
 	refused(t, s, store.ErrStale, store.Advance{Cursor: "match", Owner: "node_1", Position: 9})
 	refused(t, s, store.ErrStale, store.Advance{Cursor: "match", Position: 9})
 	refused(t, s, store.ErrStale, back)

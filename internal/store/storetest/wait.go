@@ -90,7 +90,7 @@ func eventsFindTheirWaits(t *testing.T, s store.Store) {
 	}
 	equal(t, paths, []string{"payload.id"})
 	for _, name := range []string{"any", "one", "late"} {
-		must(t, s, store.LookedBack{RunID: run.ID, StepID: workflow.StepID{Name: name, Number: 1}, Cursor: "match"})
+		must(t, s, lookedBack(t, s, store.LookedBack{RunID: run.ID, StepID: workflow.StepID{Name: name, Number: 1}, Cursor: "match"}))
 	}
 	query := func(position int64, key string) string {
 		return names(waits(t, s, store.WaitQuery{Set: store.WaitsForEvent, Env: "default", Event: "paid", Position: position, Pairs: [][2]string{{"payload.id", key}}}))
@@ -148,7 +148,7 @@ func eventsWaitsComeInPages(t *testing.T, s store.Store) {
 	must(t, s, opening(t, run, open...))
 	for i := range paths {
 		if i != 3 { // which has not looked back yet
-			must(t, s, store.LookedBack{RunID: run.ID, StepID: workflow.StepID{Name: "w", Number: i + 1}, Cursor: "match"})
+			must(t, s, lookedBack(t, s, store.LookedBack{RunID: run.ID, StepID: workflow.StepID{Name: "w", Number: i + 1}, Cursor: "match"}))
 		}
 	}
 	for limit := 1; limit < len(paths); limit++ {
@@ -238,6 +238,10 @@ func callbacksAreAnsweredOnce(t *testing.T, s store.Store) {
 	refused(t, s, store.ErrStale, store.EndCallback{TokenHash: "h1", Now: T0.Add(time.Hour)})
 	must(t, s, store.EndCallback{TokenHash: "h1", Payload: jsontext.Value(`"yes"`), Now: T0})
 	refused(t, s, store.ErrStale, store.EndCallback{TokenHash: "h1", Now: T0})
+	refused(t, s, store.ErrStale, store.ExpireCallback{TokenHash: "h1"})
+	must(t, s, store.InsertCallback{Callback: store.Callback{TokenHash: "h3", Env: "default", RunID: run.ID, StepID: workflow.StepID{Name: "approval", Number: 3}}})
+	must(t, s, store.ExpireCallback{TokenHash: "h3"}, store.ExpireCallback{TokenHash: "h4"})
+	refused(t, s, store.ErrStale, store.EndCallback{TokenHash: "h3", Now: T0})
 	equal(t, names(waits(t, s, fulfilled)), "run_0001/approval ")
 	got, err := s.Callback(context.Background(), store.CallbackQuery{RunID: run.ID, StepID: id})
 	if err != nil || string(got.Payload) != `"yes"` {
@@ -398,8 +402,11 @@ func expiredKeysAreDropped(t *testing.T, s store.Store) {
 		}
 		return len(list)
 	}
+	before := left()
 	for _, want := range []int{4, 2, 1, 1} { // the last has not expired
-		must(t, s, store.DropKeys{Now: T0.Add(5 * time.Second), Limit: 2})
+		dropped := must(t, s, store.DropKeys{Now: T0.Add(5 * time.Second), Limit: 2}).Dropped
 		equal(t, left(), want)
+		equal(t, dropped, before-want)
+		before = want
 	}
 }
