@@ -126,11 +126,6 @@ func (e *Engine) take(s *source, m *wire.Manifest, o describeOptions) error {
 	if err != nil {
 		return err
 	}
-	if fresh || changed {
-		if err := e.declareSchedules(appID{s.env, m.App}); err != nil {
-			return fmt.Errorf("storing the schedules of app %q: %w", m.App, err)
-		}
-	}
 	if fresh || changed || was != "" {
 		e.log.Info("app ready", "app", m.App, "url", ShownURL(s.url), "workflows", len(m.Workflows), "sdk", m.SDK.Language+"/"+m.SDK.Version)
 		for _, p := range e.apps.problems(*m) {
@@ -145,11 +140,11 @@ func (e *Engine) take(s *source, m *wire.Manifest, o describeOptions) error {
 	return nil
 }
 
-// storeApp stores what an app said of itself, and tells whether that was news. What another node has stored of it meanwhile is not undone: the
-// app's word is taken anew then, upon that.
+// storeApp stores what an app said of itself and the schedules that it declares, in one transaction, and tells whether that was news. What
+// another node has stored of it meanwhile is not undone: the app's word is taken anew then, upon that.
 func (e *Engine) storeApp(s *source, m *wire.Manifest, o describeOptions) (changed bool, err error) {
 	for range applyTries {
-		record, conflict := e.apps.described(s, m, o)
+		record, isStored, conflict := e.apps.described(s, m, o)
 		if conflict != "" {
 			e.apps.failed(s, conflict, o.now, e.options.Jitter())
 			return changed, errors.New(conflict)
@@ -157,9 +152,19 @@ func (e *Engine) storeApp(s *source, m *wire.Manifest, o describeOptions) (chang
 		if record == nil {
 			return changed, nil
 		}
-		_, err := e.committer.commit(store.Change{store.PutApp{App: *record}})
+		schedules, err := e.declaring(record)
+		if err != nil {
+			return changed, fmt.Errorf("reading the schedules of app %q: %w", m.App, err)
+		}
+		if isStored && len(schedules) == 0 {
+			e.apps.stored(*record)
+			return changed, nil
+		}
+		record.Version++
+		_, err = e.committer.commit(append(store.Change{store.PutApp{App: *record}}, schedules...))
 		if err == nil {
 			e.apps.stored(*record)
+			e.dueHint.wake()
 			return true, nil
 		}
 		if !errors.Is(err, store.ErrStale) {

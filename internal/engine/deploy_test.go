@@ -2,7 +2,11 @@ package engine_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,6 +86,155 @@ func TestANodeThatDescribesAnAppKeepsWhatAnotherWasToldOfIt(t *testing.T) {
 			if app.Concurrency != 7 || len(app.Workflows) != 2 || app.Reason != "" {
 				t.Errorf("node %d has %+v", i, app)
 			}
+		}
+	})
+}
+
+// scheduled is a workflow with schedules.
+func scheduled(expressions ...string) wire.Workflow {
+	w := wire.Workflow{Name: "w"}
+	for _, x := range expressions {
+		w.Triggers = append(w.Triggers, wire.Trigger{Schedule: x})
+	}
+	return w
+}
+
+// schedulesOf are the expressions of all schedules, sorted.
+func schedulesOf(t *testing.T, s store.Reader) []string {
+	t.Helper()
+	list, err := s.Schedules(context.Background(), store.ScheduleQuery{Env: engine.DefaultEnv, Limit: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expressions := []string{}
+	for _, schedule := range list {
+		expressions = append(expressions, schedule.Expression)
+	}
+	slices.Sort(expressions)
+	return expressions
+}
+
+func putsSchedule(changes []store.Change) bool {
+	return slices.ContainsFunc(changes, func(change store.Change) bool {
+		return slices.ContainsFunc(change, func(op store.Op) bool { _, puts := op.(store.PutSchedule); return puts })
+	})
+}
+
+// D1: what failed when a deploy was taken up is made good at the next look, though the app says nothing new.
+func TestADeclaredScheduleIsNotLostToOneFailure(t *testing.T) {
+	away := errors.New("the database is away")
+	unknown := fmt.Errorf("the connection broke: %w", store.ErrUnknown)
+	for name, fail := range map[string]func(s *faulty, once func() bool){
+		"schedules can't be read": func(s *faulty, once func() bool) {
+			s.unread = func(q store.ScheduleQuery) error {
+				if q.App != "" && once() {
+					return away
+				}
+				return nil
+			}
+		},
+		"nothing is stored": func(s *faulty, once func() bool) {
+			s.fail = func(changes []store.Change) error {
+				if putsSchedule(changes) && once() {
+					return unknown
+				}
+				return nil
+			}
+		},
+		"all is stored, and nobody knows": func(s *faulty, once func() bool) {
+			s.fail = func(changes []store.Change) error {
+				if !putsSchedule(changes) || !once() {
+					return nil
+				}
+				if _, err := s.Store.Commit(context.Background(), changes); err != nil {
+					return err
+				}
+				return unknown
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				a := newApp(scheduled("0 1 * * *"))
+				n, s := startFaulty(t, a)
+				var failed atomic.Bool
+				s.mu.Lock()
+				fail(s, func() bool { return failed.CompareAndSwap(false, true) })
+				s.mu.Unlock()
+				a.deploy("h2", scheduled("0 1 * * *", "0 2 * * *"))
+				time.Sleep(30 * time.Second)
+				want(t, "it failed", failed.Load(), true)
+				want(t, "schedules", schedulesOf(t, s), []string{"0 1 * * *", "0 2 * * *"})
+				want(t, "why the app can't be used", n.Apps(engine.DefaultEnv)[0].Reason, "")
+			})
+		})
+	}
+}
+
+// D1, N2: a node that is slow to take up a deploy declares nothing over what another has taken up since.
+func TestTheSchedulesOfTheLastDeployStand(t *testing.T) {
+	for name, slow := range map[string]func(way *severed, meanwhile func()){
+		"slow to read": func(way *severed, meanwhile func()) { way.reads.Store(&meanwhile) },
+		"slow to store": func(way *severed, meanwhile func()) {
+			before := func(changes []store.Change) {
+				if putsSchedule(changes) {
+					meanwhile()
+				}
+			}
+			way.before.Store(&before)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				c := startCluster(t, 2, engine.Options{})
+				sync := func(n *node) {
+					if _, err := n.PutApp(context.Background(), engine.DefaultEnv, engine.AppRequest{URL: "http://127.0.0.1:3000"}, true); err != nil {
+						t.Error(err)
+					}
+				}
+				var deployed atomic.Bool
+				slow(c.ways[0], func() {
+					if deployed.CompareAndSwap(false, true) {
+						c.app.deploy("h3", scheduled("0 3 * * *"))
+						sync(c.nodes[1])
+					}
+				})
+				c.app.deploy("h2", scheduled("0 2 * * *"))
+				sync(c.nodes[0])
+				want(t, "another deploy came", deployed.Load(), true)
+				time.Sleep(time.Minute)
+				want(t, "schedules", schedulesOf(t, c.store), []string{"0 3 * * *"})
+			})
+		})
+	}
+}
+
+// A look that finds nothing new costs the store nothing.
+func TestALookAtWhatIsKnownReadsAndStoresNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(scheduled("0 1 * * *"))
+		_, s := startFaulty(t, a)
+		time.Sleep(time.Minute)
+		s.mu.Lock()
+		s.fail = func(changes []store.Change) error {
+			for _, change := range changes {
+				if _, puts := change[0].(store.PutApp); puts {
+					t.Error("the app is stored again")
+				}
+			}
+			return nil
+		}
+		s.unread = func(q store.ScheduleQuery) error {
+			if q.App != "" {
+				t.Error("its schedules are read again")
+			}
+			return nil
+		}
+		s.mu.Unlock()
+		before := a.looks()
+		time.Sleep(time.Minute)
+		if looks := a.looks() - before; looks < 5 {
+			t.Errorf("in a minute it was looked at %d times", looks)
 		}
 	})
 }

@@ -25,6 +25,20 @@ type faulty struct {
 	fail func([]store.Change) error // nil: nothing fails
 	// reads is called before a history is read; nil: nothing is.
 	reads func()
+	// unread has reads of schedules fail; nil: they don't.
+	unread func(store.ScheduleQuery) error
+}
+
+func (f *faulty) Schedules(ctx context.Context, q store.ScheduleQuery) ([]store.Schedule, error) {
+	f.mu.Lock()
+	unread := f.unread
+	f.mu.Unlock()
+	if unread != nil {
+		if err := unread(q); err != nil {
+			return nil, err
+		}
+	}
+	return f.Store.Schedules(ctx, q)
 }
 
 func (f *faulty) Entries(ctx context.Context, q store.EntryQuery) ([]store.Entry, error) {

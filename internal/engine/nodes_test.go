@@ -23,6 +23,7 @@ type severed struct {
 	cut    atomic.Bool
 	apart  atomic.Bool                                  // nobody sees its heartbeats, and it hears nothing but that others are there
 	before atomic.Pointer[func(changes []store.Change)] // called before each commit; nil: nothing is
+	reads  atomic.Pointer[func()]                       // called before the schedules of an app are read; nil: nothing is
 }
 
 var errSevered = errors.New("no way to the store")
@@ -38,6 +39,13 @@ func (s *severed) Commit(ctx context.Context, changes []store.Change) ([]store.R
 		return make([]store.Result, len(changes)), nil
 	}
 	return s.Store.Commit(ctx, changes)
+}
+
+func (s *severed) Schedules(ctx context.Context, q store.ScheduleQuery) ([]store.Schedule, error) {
+	if reads := s.reads.Load(); reads != nil && q.App != "" {
+		(*reads)()
+	}
+	return s.Store.Schedules(ctx, q)
 }
 
 func (s *severed) Nodes(ctx context.Context) ([]store.Node, error) {

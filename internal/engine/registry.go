@@ -44,6 +44,7 @@ type source struct {
 type app struct {
 	record   store.App
 	stored   store.App // record as the store is known to have it: until then nobody is told that the app is ready (W6)
+	declared bool      // the store has had its schedules as its record has them since this process started
 	source   *source
 	manifest wire.Manifest // with the workflows that are gone, but not yet forgotten
 	unknown  map[string]int
@@ -97,6 +98,10 @@ func (r *registry) reload(record store.App) error {
 
 // adopt takes over an app's record. mu is held.
 func (r *registry) adopt(record store.App) error {
+	manifest, err := manifestOf(&record)
+	if err != nil {
+		return err
+	}
 	id := appID{record.Env, record.Name}
 	a := r.apps[id]
 	s := r.sources[record.URL]
@@ -108,16 +113,20 @@ func (r *registry) adopt(record store.App) error {
 	if a == nil {
 		a = &app{unknown: map[string]int{}}
 	}
-	manifest := wire.Manifest{}
-	if len(record.Manifest) > 0 {
-		if err := json.Unmarshal(record.Manifest, &manifest); err != nil {
-			return fmt.Errorf("the stored manifest of app %q: %w", record.Name, err)
-		}
-	}
 	a.record, a.stored, a.source, a.manifest = record, record, s, manifest
 	r.apps[id] = a
 	r.rebuild()
 	return nil
+}
+
+// manifestOf reads a record's manifest; a record without one has an empty one.
+func manifestOf(record *store.App) (m wire.Manifest, err error) {
+	if len(record.Manifest) > 0 {
+		if err := json.Unmarshal(record.Manifest, &m); err != nil {
+			return m, fmt.Errorf("the stored manifest of app %q: %w", record.Name, err)
+		}
+	}
+	return m, nil
 }
 
 // ids lists the known apps.
@@ -258,9 +267,10 @@ func (r *registry) due(now time.Time) (list []*source, wait time.Duration) {
 	return list, wait
 }
 
-// described takes over what an app said of itself. It gives the record to store, or nil if the store has it so; sync forgets
-// at once what the app no longer has (D1).
-func (r *registry) described(s *source, m *wire.Manifest, o describeOptions) (record *store.App, conflict string) {
+// described takes over what an app said of itself; sync forgets at once what the app no longer has (D1). It gives the record as it is to be,
+// at the version that the store is known to have, or nil if nothing is to be stored. The store may have the record so already: then it is its
+// schedules that are to be compared.
+func (r *registry) described(s *source, m *wire.Manifest, o describeOptions) (record *store.App, isStored bool, conflict string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.looking = false
@@ -273,11 +283,11 @@ func (r *registry) described(s *source, m *wire.Manifest, o describeOptions) (re
 		r.apps[id] = a
 	}
 	if conflict = a.conflict(s, m, o); conflict != "" {
-		return nil, conflict
+		return nil, false, conflict
 	}
 	s.answered, s.app = true, id
 	if !o.sync && a.source != s && a.source.answered && a.source.reason == "" {
-		return nil, "" // another address of the same app: the one in use stays
+		return nil, false, "" // another address of the same app: the one in use stays
 	}
 	a.source = s
 	a.merge(m, o)
@@ -287,20 +297,21 @@ func (r *registry) described(s *source, m *wire.Manifest, o describeOptions) (re
 		a.record.Concurrency = o.concurrency
 	}
 	r.rebuild()
-	if same(a.stored, a.record) {
-		return nil, ""
+	isStored = same(a.stored, a.record)
+	if isStored && a.declared {
+		return nil, true, ""
 	}
 	copied := a.record
-	copied.Version = a.stored.Version + 1
-	return &copied, ""
+	copied.Version = a.stored.Version
+	return &copied, isStored, ""
 }
 
-// stored is told that the store has an app's record.
+// stored is told that the store has an app's record, and its schedules.
 func (r *registry) stored(record store.App) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if a := r.apps[appID{record.Env, record.Name}]; a != nil {
-		a.stored = record
+	if a := r.apps[appID{record.Env, record.Name}]; a != nil && a.stored.Version <= record.Version {
+		a.stored, a.declared = record, true
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"encoding/json/jsontext"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/id"
@@ -28,14 +30,19 @@ func declaredID(app appID, workflow, expression, timezone string) string {
 	return "declared_" + hex.EncodeToString(sum[:12])
 }
 
-// declareSchedules brings the stored schedules of an app up to its manifest.
-func (e *Engine) declareSchedules(app appID) error {
-	wanted := e.apps.schedules(app, e.now())
+// declaring is what brings the stored schedules of an app up to its record. It holds where it is committed together with the record: whoever
+// changes what an app declares raises the record's version (D1).
+func (e *Engine) declaring(record *store.App) (store.Change, error) {
+	wanted, err := e.apps.schedules(record, e.now())
+	if err != nil {
+		return nil, err
+	}
+	var change store.Change
 	after := ""
 	for {
-		page, err := e.store.Schedules(e.ctx, store.ScheduleQuery{Env: app.env, App: app.name, After: after, Limit: duePage})
+		page, err := e.store.Schedules(e.ctx, store.ScheduleQuery{Env: record.Env, App: record.Name, After: after, Limit: duePage})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, standing := range page {
 			after = standing.ID
@@ -43,47 +50,45 @@ func (e *Engine) declareSchedules(app appID) error {
 			delete(wanted, standing.ID)
 			switch {
 			case !standing.Declared || (stays && want.CatchUp == standing.CatchUp):
-				continue
 			case stays:
 				standing.CatchUp = want.CatchUp
 				standing.Version++
-				_, err = e.committer.commit(store.Change{store.PutSchedule{Schedule: standing}})
+				change = append(change, store.PutSchedule{Schedule: standing})
 			default:
-				_, err = e.committer.commit(store.Change{store.DropSchedule{Env: app.env, ID: standing.ID}})
-			}
-			if err != nil && !errors.Is(err, store.ErrStale) {
-				return err
+				change = append(change, store.DropSchedule{Env: record.Env, ID: standing.ID})
 			}
 		}
 		if len(page) < duePage {
 			break
 		}
 	}
-	for _, s := range wanted {
-		if _, err := e.committer.commit(store.Change{store.PutSchedule{Schedule: s}}); err != nil && !errors.Is(err, store.ErrStale) {
-			return err
+	for _, id := range slices.Sorted(maps.Keys(wanted)) {
+		// A user may have made one of that id, for another app: it stands.
+		if _, err := e.Schedule(e.ctx, record.Env, id); !errors.Is(err, store.ErrNotFound) {
+			if err != nil {
+				return nil, err
+			}
+			continue
 		}
+		change = append(change, store.PutSchedule{Schedule: wanted[id]})
 	}
-	e.dueHint.wake()
-	return nil
+	return change, nil
 }
 
-// schedules are those that an app's manifest declares, as new ones, by their ids.
-func (r *registry) schedules(app appID, now time.Time) map[string]store.Schedule {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	list := map[string]store.Schedule{}
-	a := r.apps[app]
-	if a == nil {
-		return list
+// schedules are those that an app's record declares, as new ones, by their ids.
+func (r *registry) schedules(record *store.App, now time.Time) (map[string]store.Schedule, error) {
+	manifest, err := manifestOf(record)
+	if err != nil {
+		return nil, err
 	}
-	for _, w := range a.manifest.Workflows {
+	list := map[string]store.Schedule{}
+	for _, w := range manifest.Workflows {
 		for _, t := range w.Triggers {
 			if t.Schedule == "" || r.broken(t) != "" {
 				continue
 			}
 			s := store.Schedule{
-				Env: app.env, ID: declaredID(app, w.Name, t.Schedule, t.Timezone), App: app.name, Workflow: w.Name,
+				Env: record.Env, ID: declaredID(appID{record.Env, record.Name}, w.Name, t.Schedule, t.Timezone), App: record.Name, Workflow: w.Name,
 				Expression: t.Schedule, Timezone: t.Timezone, CatchUp: t.CatchUp, Declared: true, Version: 1, Cursor: now, CreatedAt: now,
 			}
 			parsed, _ := schedule.Parse(t.Schedule, t.Timezone) // it is not broken
@@ -91,7 +96,7 @@ func (r *registry) schedules(app appID, now time.Time) map[string]store.Schedule
 			list[s.ID] = s
 		}
 	}
-	return list
+	return list, nil
 }
 
 // ScheduleRequest makes or changes a schedule.
