@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -310,4 +311,52 @@ func TestAScheduleAheadOfTheClockIsReported(t *testing.T) {
 		}
 		want(t, "runs", len(allRuns(t, s)), 0)
 	})
+}
+
+// D2: a schedule that is removed and made anew under its id is another, whose versions begin again. What was about to be written of the
+// earlier one is not written over it.
+func TestAScheduleThatIsMadeAnewIsLeftAlone(t *testing.T) {
+	ctx := context.Background()
+	for name, write := range map[string]func(t *testing.T, n *node){
+		"by a tick": func(*testing.T, *node) { time.Sleep(11 * time.Minute) },
+		"by a pause": func(t *testing.T, n *node) {
+			if _, err := n.PauseSchedule(ctx, engine.DefaultEnv, "s", true); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				a := newApp(wire.Workflow{Name: "w"}, wire.Workflow{Name: "other"})
+				n, s := startFaulty(t, a)
+				first, err := n.PutSchedule(ctx, engine.ScheduleRequest{Env: engine.DefaultEnv, ID: "s", Workflow: "w", Expression: "*/10 * * * *"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Minute)
+				anew := first
+				anew.Workflow, anew.Expression, anew.NextAt, anew.CreatedAt = "other", "0 0 1 1 *", time.Now().AddDate(0, 6, 0), time.Now()
+				var once sync.Once
+				s.set(func(changes []store.Change) error {
+					if put, is := changes[0][0].(store.PutSchedule); is && put.Schedule.Version == 2 {
+						once.Do(func() { // a user is faster, through another node
+							for _, op := range []store.Op{store.DropSchedule{Env: engine.DefaultEnv, ID: "s"}, store.PutSchedule{Schedule: anew}} {
+								if res, err := s.Store.Commit(ctx, []store.Change{{op}}); err != nil || res[0].Err != nil {
+									t.Error(res, err)
+								}
+							}
+						})
+					}
+					return nil
+				})
+				write(t, n)
+				once.Do(func() { t.Error("nothing was about to be written") })
+				got, err := n.Schedule(ctx, engine.DefaultEnv, "s")
+				if err != nil || got.Workflow != "other" || got.Expression != "0 0 1 1 *" {
+					t.Errorf("it is %s %q, %v", got.Workflow, got.Expression, err)
+				}
+				want(t, "runs", len(allRuns(t, s)), 0)
+			})
+		})
+	}
 }

@@ -242,7 +242,8 @@ type PassKey struct {
 }
 
 // PutSchedule writes a schedule. It expects the version before Schedule.Version, or none for version 1, else the change fails with
-// ErrStale.
+// ErrStale. What is written over must also have been made when Schedule.CreatedAt says: one that was removed and made anew has the same
+// versions, and is another.
 type PutSchedule struct{ Schedule Schedule }
 
 // DropSchedule removes a schedule. That it is gone already is no error.
@@ -461,7 +462,7 @@ type Schedule struct {
 	Version    int64
 	Cursor     time.Time // the last tick that was looked at, or since when it is looked at
 	NextAt     time.Time // its next tick; zero: none
-	CreatedAt  time.Time
+	CreatedAt  time.Time // never changes: it tells the schedule from an earlier one of its id
 }
 
 // ScheduleQuery selects schedules. Empty fields select all.

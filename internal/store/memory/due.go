@@ -18,9 +18,7 @@ func (s *Store) checkDue(op store.Op) error {
 			return fmt.Errorf("app %s is at version %d, not %d: %w", op.App.Name, standing.Version, op.App.Version-1, store.ErrStale)
 		}
 	case store.PutSchedule:
-		if standing := s.schedules[[2]string{op.Schedule.Env, op.Schedule.ID}]; standing.Version != op.Schedule.Version-1 {
-			return fmt.Errorf("schedule %s is at version %d, not %d: %w", op.Schedule.ID, standing.Version, op.Schedule.Version-1, store.ErrStale)
-		}
+		return op.Check(s.schedules[[2]string{op.Schedule.Env, op.Schedule.ID}])
 	case store.DropLater:
 		if _, known := s.later[eventID{op.Env, op.Name, op.ID}]; !known {
 			return fmt.Errorf("event %s is gone: %w", op.ID, store.ErrStale)

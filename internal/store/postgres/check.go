@@ -129,13 +129,11 @@ func (v *view) checkWait(op store.Op) error {
 			return fmt.Errorf("key %s is not run %s's: %w", op.Key.Key, op.From, store.ErrStale)
 		}
 	case store.PutSchedule:
-		version := int64(0)
+		standing := store.Schedule{}
 		if sc := v.schedules[[2]string{op.Schedule.Env, op.Schedule.ID}]; sc != nil && !sc.deleted {
-			version = sc.Version
+			standing = sc.Schedule
 		}
-		if version != op.Schedule.Version-1 {
-			return fmt.Errorf("schedule %s is at version %d, not %d: %w", op.Schedule.ID, version, op.Schedule.Version-1, store.ErrStale)
-		}
+		return op.Check(standing)
 	case store.PutApp:
 		version := int64(0)
 		if a := v.apps[[2]string{op.App.Env, op.App.Name}]; a != nil {

@@ -124,7 +124,7 @@ func (n *need) gatherDue(v *view) {
 	if len(n.schedules) > 0 {
 		rows := rowsOf(n.schedules, func(t *rowset, k [2]string) { t.text(k[0]); t.text(k[1]) })
 		b.add(sqlLockSchedules, rows.params(), func(r *scanner) error {
-			sc := store.Schedule{Env: r.text(), ID: r.text(), Version: r.int()}
+			sc := store.Schedule{Env: r.text(), ID: r.text(), Version: r.int(), CreatedAt: r.time()}
 			v.schedules[[2]string{sc.Env, sc.ID}] = &schedule{Schedule: sc, stored: true}
 			return nil
 		})

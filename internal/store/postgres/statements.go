@@ -91,7 +91,7 @@ const (
 	sqlGatherCallbacks = `SELECT ` + callbackColumns + `, callbacks.run FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) AS u(id, name, number) JOIN runs ON runs.id=u.id,
 		LATERAL (SELECT * FROM callbacks WHERE callbacks.run=runs.seq AND callbacks.name=u.name AND callbacks.number=u.number OFFSET 0) AS callbacks`
 	sqlLockCallbacks = `SELECT ` + callbackColumns + `, callbacks.run FROM callbacks WHERE token_hash = ANY($1::bytea[]) ORDER BY token_hash FOR UPDATE`
-	sqlLockSchedules = `SELECT schedules.env, schedules.id, schedules.version FROM unnest($1::bytea[], $2::bytea[]) AS u(env, id)
+	sqlLockSchedules = `SELECT schedules.env, schedules.id, schedules.version, schedules.created_at FROM unnest($1::bytea[], $2::bytea[]) AS u(env, id)
 		JOIN schedules ON schedules.env=u.env AND schedules.id=u.id ORDER BY schedules.env, schedules.id FOR UPDATE OF schedules`
 	sqlLockApps = `SELECT apps.env, apps.name, apps.version FROM unnest($1::bytea[], $2::bytea[]) AS u(env, name)
 		JOIN apps ON apps.env=u.env AND apps.name=u.name ORDER BY apps.env, apps.name FOR UPDATE OF apps`

@@ -15,16 +15,17 @@ func (s *Store) checkDue(op store.Op) (refusal, err error) {
 	switch op := op.(type) {
 	case store.PutApp:
 		var version int64
-		version, err = s.version(sqlAppVersion, op.App.Env, op.App.Name)
+		err = query(s.writer, sqlAppVersion, func(b *binder) { b.text(op.App.Env); b.text(op.App.Name) }, func(r *scanner) error { version = r.int(); return nil })
 		if version != op.App.Version-1 {
 			refusal = fmt.Errorf("app %s is at version %d, not %d: %w", op.App.Name, version, op.App.Version-1, store.ErrStale)
 		}
 	case store.PutSchedule:
-		var version int64
-		version, err = s.version(sqlScheduleVersion, op.Schedule.Env, op.Schedule.ID)
-		if version != op.Schedule.Version-1 {
-			refusal = fmt.Errorf("schedule %s is at version %d, not %d: %w", op.Schedule.ID, version, op.Schedule.Version-1, store.ErrStale)
-		}
+		var standing store.Schedule
+		err = query(s.writer, sqlCheckedSchedule, func(b *binder) { b.text(op.Schedule.Env); b.text(op.Schedule.ID) }, func(r *scanner) error {
+			standing.Version, standing.CreatedAt = r.int(), r.time()
+			return nil
+		})
+		refusal = op.Check(standing)
 	case store.DropLater:
 		known := false
 		err = query(s.writer, sqlSelectLater, func(b *binder) { b.text(op.Env); b.text(op.Name); b.text(op.ID) }, func(*scanner) error { known = true; return nil })
@@ -33,12 +34,6 @@ func (s *Store) checkDue(op store.Op) (refusal, err error) {
 		}
 	}
 	return refusal, err
-}
-
-// version reads the version of a record of an environment; zero: there is none.
-func (s *Store) version(statement, env, id string) (version int64, err error) {
-	err = query(s.writer, statement, func(b *binder) { b.text(env); b.text(id) }, func(r *scanner) error { version = r.int(); return nil })
-	return version, err
 }
 
 func (s *Store) writeDue(op store.Op) error {

@@ -199,7 +199,7 @@ const (
 const (
 	scheduleColumns    = `env, id, app, workflow, expression, timezone, catch_up, payload, declared, paused, version, cursor_at, next_at, created_at`
 	sqlPutSchedule     = `INSERT OR REPLACE INTO schedules (` + scheduleColumns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
-	sqlScheduleVersion = `SELECT version FROM schedules WHERE env=? AND id=?`
+	sqlCheckedSchedule = `SELECT version, created_at FROM schedules WHERE env=? AND id=?`
 	sqlDropSchedule    = `DELETE FROM schedules WHERE env=? AND id=?`
 	sqlSchedules       = `SELECT ` + scheduleColumns + ` FROM schedules WHERE (+?1='' OR env=+?1) AND (+?2='' OR id=+?2) AND (+?3='' OR app=+?3) AND id > +?4 ORDER BY id, env LIMIT +?5`
 	sqlSchedulesDue    = `SELECT ` + scheduleColumns + ` FROM schedules WHERE next_at > 0 AND paused = 0 AND next_at <= +? ORDER BY id, env LIMIT +?`

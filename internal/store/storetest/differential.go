@@ -364,7 +364,7 @@ func (m *machine) waiting(r *rapid.T, run workflow.Run, now time.Time) store.Op 
 	case 7:
 		return store.PutSchedule{Schedule: store.Schedule{
 			Env: "default", ID: token, App: "shop", Workflow: "w", Version: int64(rapid.IntRange(1, 2).Draw(r, "version")), Cursor: now,
-			Paused: rapid.Bool().Draw(r, "paused"), NextAt: now.Add(time.Minute), CreatedAt: now,
+			Paused: rapid.Bool().Draw(r, "paused"), NextAt: now.Add(time.Minute), CreatedAt: T0.Add(time.Duration(rapid.IntRange(0, 1).Draw(r, "made")) * time.Hour),
 		}}
 	case 8:
 		if rapid.Bool().Draw(r, "drop") {

@@ -320,6 +320,13 @@ func schedulesAndLaterEventsAreDue(t *testing.T, s store.Store) {
 	equal(t, due(T0.Add(time.Minute)), 0)
 	must(t, s, store.DropSchedule{Env: "default", ID: "s1"})
 	must(t, s, store.DropSchedule{Env: "default", ID: "s1"})
+	anew := sc
+	anew.Version, anew.Paused, anew.CreatedAt = 1, false, T0.Add(time.Hour)
+	must(t, s, store.PutSchedule{Schedule: anew})
+	refused(t, s, store.ErrStale, store.PutSchedule{Schedule: sc}) // of the one that is gone
+	equal(t, due(T0.Add(time.Minute)), 1)
+	anew.Version = 2
+	must(t, s, store.PutSchedule{Schedule: anew})
 }
 
 // W5: a run that waits for nothing that can come is found by one query; one that waits for an event is not.
