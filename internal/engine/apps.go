@@ -22,6 +22,9 @@ const looksMax = 8
 // ErrAppUnusable: the app that was asked for can't be used; the error says why.
 var ErrAppUnusable = errors.New("the app can't be used")
 
+// errOutdated: the app was stored after it was asked, by another look or another node. What it said may be older than that: it is asked again.
+var errOutdated = errors.New("the app was stored meanwhile")
+
 // AddApp expects an app at an address, as the operator's word: it may be of this machine or of a private network.
 func (e *Engine) AddApp(address string) { e.apps.add(DefaultEnv, address, true) }
 
@@ -59,20 +62,21 @@ func (e *Engine) runApps() {
 
 // look describes the app at an address, and takes over what it says.
 func (e *Engine) look(s *source) {
-	e.apps.mu.Lock()
-	t := call.Target{URL: s.url, Private: s.private}
-	e.apps.mu.Unlock()
+	t, news := e.apps.asking(s)
 	manifest, outcome := e.caller.Describe(e.ctx, t)
 	if e.ctx.Err() != nil {
 		return
 	}
-	if manifest != nil {
-		if err := e.take(s, manifest, describeOptions{}); err != nil {
-			e.log.Error("an app can't be taken up", "url", ShownURL(s.url), "error", err)
-		}
+	if manifest == nil {
+		e.notDescribed(s, outcome)
 		return
 	}
-	e.notDescribed(s, outcome)
+	err := e.take(s, manifest, describeOptions{news: news})
+	if errors.Is(err, errOutdated) {
+		e.apps.lookAgain(s)
+	} else if err != nil {
+		e.log.Error("an app can't be taken up", "url", ShownURL(s.url), "error", err)
+	}
 }
 
 func (e *Engine) notDescribed(s *source, o call.Outcome) {
@@ -116,7 +120,7 @@ func (e *Engine) contacted(id appID) {
 	e.queue(id).wake()
 }
 
-// take takes over a manifest, durably, and lets waiting runs go on.
+// take takes over a manifest, durably, and lets waiting runs go on. errOutdated.
 func (e *Engine) take(s *source, m *wire.Manifest, o describeOptions) error {
 	o.now, o.every, o.forgetAfter = e.now(), e.options.DescribeEvery, e.options.ForgetAfter
 	e.apps.mu.Lock()
@@ -141,41 +145,46 @@ func (e *Engine) take(s *source, m *wire.Manifest, o describeOptions) error {
 }
 
 // storeApp stores what an app said of itself and the schedules that it declares, in one transaction, and tells whether that was news. What
-// another node has stored of it meanwhile is not undone: the app's word is taken anew then, upon that.
+// another node has stored of it meanwhile is not undone: errOutdated then.
 func (e *Engine) storeApp(s *source, m *wire.Manifest, o describeOptions) (changed bool, err error) {
-	for range applyTries {
-		record, isStored, conflict := e.apps.described(s, m, o)
-		if conflict != "" {
-			e.apps.failed(s, conflict, o.now, e.options.Jitter())
-			return changed, errors.New(conflict)
+	id := appID{s.env, m.App}
+	if o.sync { // it replaces what the store has, of which this node may not know yet
+		if err := e.reloadApp(id); err != nil {
+			return false, err
 		}
-		if record == nil {
-			return changed, nil
-		}
-		schedules, err := e.declaring(record)
-		if err != nil {
-			return changed, fmt.Errorf("reading the schedules of app %q: %w", m.App, err)
-		}
-		if isStored && len(schedules) == 0 {
-			e.apps.stored(*record)
-			return changed, nil
-		}
-		record.Version++
-		_, err = e.committer.commit(append(store.Change{store.PutApp{App: *record}}, schedules...))
-		if err == nil {
-			e.apps.stored(*record)
-			e.dueHint.wake()
-			return true, nil
-		}
-		if !errors.Is(err, store.ErrStale) {
-			return changed, fmt.Errorf("storing app %q: %w", m.App, err)
-		}
-		if err := e.reloadApp(appID{s.env, m.App}); err != nil {
-			return changed, err
-		}
-		changed = true
 	}
-	return changed, fmt.Errorf("storing app %q: %w", m.App, ErrBusy)
+	record, isStored, err := e.apps.described(s, m, o)
+	switch {
+	case errors.Is(err, errOutdated):
+		return false, err
+	case err != nil:
+		e.apps.failed(s, err.Error(), o.now, e.options.Jitter())
+		return false, err
+	case record == nil:
+		return false, nil
+	}
+	schedules, err := e.declaring(record)
+	if err != nil {
+		return false, fmt.Errorf("reading the schedules of app %q: %w", m.App, err)
+	}
+	if isStored && len(schedules) == 0 {
+		e.apps.stored(*record)
+		return false, nil
+	}
+	record.Version++
+	_, err = e.committer.commit(append(store.Change{store.PutApp{App: *record}}, schedules...))
+	if errors.Is(err, store.ErrStale) {
+		if err := e.reloadApp(id); err != nil {
+			return false, err
+		}
+		return false, errOutdated
+	}
+	if err != nil {
+		return false, fmt.Errorf("storing app %q: %w", m.App, err)
+	}
+	e.apps.stored(*record)
+	e.dueHint.wake()
+	return true, nil
 }
 
 // reloadApp takes over what the store has of an app, in the place of what this node was about to store.
@@ -206,24 +215,36 @@ func (e *Engine) PutApp(ctx context.Context, env string, r AppRequest, private b
 	if s == nil {
 		s = &source{env: env, url: r.URL, private: private}
 	}
-	t := call.Target{URL: s.url, Private: s.private}
 	e.apps.mu.Unlock()
-	manifest, outcome := e.caller.Describe(ctx, t)
-	if manifest == nil {
-		return AppInfo{}, fmt.Errorf("%w: %s", ErrAppUnusable, reasonOf(outcome))
-	}
-	e.apps.mu.Lock()
-	e.apps.sources[r.URL] = s
-	e.apps.mu.Unlock()
-	if err := e.take(s, manifest, describeOptions{sync: true, concurrency: r.Concurrency}); err != nil {
+	name, err := e.syncApp(ctx, s, r.Concurrency)
+	if err != nil {
 		return AppInfo{}, err
 	}
 	for _, info := range e.Apps(env) {
-		if info.Name == manifest.App {
+		if info.Name == name {
 			return info, nil
 		}
 	}
 	return AppInfo{}, fmt.Errorf("%w: it changed its name meanwhile; ask again", ErrAppUnusable)
+}
+
+// syncApp asks an address and takes over what it says, until nothing is stored of the app in between.
+func (e *Engine) syncApp(ctx context.Context, s *source, concurrency int) (name string, err error) {
+	for range applyTries {
+		t, news := e.apps.asking(s)
+		manifest, outcome := e.caller.Describe(ctx, t)
+		if manifest == nil {
+			return "", fmt.Errorf("%w: %s", ErrAppUnusable, reasonOf(outcome))
+		}
+		e.apps.mu.Lock()
+		e.apps.sources[s.url] = s
+		e.apps.mu.Unlock()
+		err = e.take(s, manifest, describeOptions{news: news, sync: true, concurrency: concurrency})
+		if !errors.Is(err, errOutdated) {
+			return manifest.App, err
+		}
+	}
+	return "", fmt.Errorf("taking over the app at %s: %w", ShownURL(s.url), ErrBusy)
 }
 
 // ShownURL is an app's address without what is for the app alone: the name and the password that may be in it, and the values of its query,

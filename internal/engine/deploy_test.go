@@ -60,6 +60,55 @@ func TestADeployIsNoticedByTheNextAnswer(t *testing.T) {
 	})
 }
 
+// D1: an explicit sync forgets at once, also where the node that is told has not heard yet of what another was told just before.
+func TestASyncUndoesWhatAnotherNodeHasJustTakenUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := startCluster(t, 2, engine.Options{ForgetAfter: 10 * time.Minute})
+		c.app.deploy("h2", wire.Workflow{Name: "w"}, wire.Workflow{Name: "bad"})
+		c.nodes[0].know(t)
+		c.app.deploy("h1", wire.Workflow{Name: "w"})
+		c.nodes[1].know(t)
+		time.Sleep(30 * time.Second)
+		for i, n := range c.nodes {
+			want(t, fmt.Sprintf("workflows at node %d", i), len(n.Apps(engine.DefaultEnv)[0].Workflows), 1)
+		}
+	})
+}
+
+// D1: what an app said before a sync does not undo the sync, however late it arrives.
+func TestALookThatIsUnderWayUndoesNoSync(t *testing.T) {
+	for name, syncs := range map[string]int{"of the same node": 0, "of another node": 1} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				c := startCluster(t, 2, engine.Options{ForgetAfter: 10 * time.Minute})
+				c.app.deploy("h2", wire.Workflow{Name: "w"}, wire.Workflow{Name: "bad"})
+				c.nodes[syncs].know(t)
+				var slow atomic.Bool
+				arrive := make(chan struct{})
+				c.app.mu.Lock()
+				c.app.slow = func() {
+					if slow.CompareAndSwap(false, true) {
+						<-arrive
+					}
+				}
+				c.app.mu.Unlock()
+				c.nodes[0].stop()
+				restarted := startNode(t, c.ways[0], c.app, engine.Options{Node: "node2", ForgetAfter: 10 * time.Minute}) // it looks at once
+				synctest.Wait()
+				want(t, "a look is under way", slow.Load(), true)
+				c.app.deploy("h1", wire.Workflow{Name: "w"})
+				c.nodes[0] = restarted
+				c.nodes[syncs].know(t)
+				close(arrive)
+				time.Sleep(30 * time.Second)
+				for i, n := range c.nodes {
+					want(t, fmt.Sprintf("workflows at node %d", i), len(n.Apps(engine.DefaultEnv)[0].Workflows), 1)
+				}
+			})
+		})
+	}
+}
+
 // D1, N2: nodes that take an app's word at once keep what each was told of it.
 func TestANodeThatDescribesAnAppKeepsWhatAnotherWasToldOfIt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -187,20 +236,15 @@ func TestTheSchedulesOfTheLastDeployStand(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				c := startCluster(t, 2, engine.Options{})
-				sync := func(n *node) {
-					if _, err := n.PutApp(context.Background(), engine.DefaultEnv, engine.AppRequest{URL: "http://127.0.0.1:3000"}, true); err != nil {
-						t.Error(err)
-					}
-				}
 				var deployed atomic.Bool
 				slow(c.ways[0], func() {
 					if deployed.CompareAndSwap(false, true) {
 						c.app.deploy("h3", scheduled("0 3 * * *"))
-						sync(c.nodes[1])
+						c.nodes[1].know(t)
 					}
 				})
 				c.app.deploy("h2", scheduled("0 2 * * *"))
-				sync(c.nodes[0])
+				c.nodes[0].know(t)
 				want(t, "another deploy came", deployed.Load(), true)
 				time.Sleep(time.Minute)
 				want(t, "schedules", schedulesOf(t, c.store), []string{"0 3 * * *"})

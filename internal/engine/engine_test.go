@@ -26,6 +26,7 @@ type app struct {
 	looked  int
 	sent    map[string]int
 	verify  func(wire.Verify) *wire.Verified
+	slow    func() // called when it has said what it is, before that arrives; nil: nothing is
 }
 
 // sentCall is a call that reached the app.
@@ -42,12 +43,15 @@ func newApp(workflows ...wire.Workflow) *app {
 
 func (a *app) Describe(context.Context, call.Target) (*wire.Manifest, call.Outcome) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
+	m, failing, slow := a.manifest, a.failing, a.slow
 	a.looked++
-	if a.failing != nil {
-		return nil, *a.failing
+	a.mu.Unlock()
+	if failing != nil {
+		return nil, *failing
 	}
-	m := a.manifest
+	if slow != nil {
+		slow()
+	}
 	return &m, call.Outcome{Kind: call.Answered}
 }
 

@@ -23,6 +23,7 @@ type registry struct {
 	sources  map[string]*source // by URL
 	apps     map[appID]*app
 	starters map[starter][]target // made anew whenever an app changes
+	news     int64                // how often an app's record was stored, by this node or by another as far as it is known
 	pauseMax time.Duration        // between looks at an app that can't be used; never changed
 	filters  *filters
 }
@@ -44,6 +45,7 @@ type source struct {
 type app struct {
 	record   store.App
 	stored   store.App // record as the store is known to have it: until then nobody is told that the app is ready (W6)
+	news     int64     // the registry's, when the record was last stored: what the app said before counts no more
 	declared bool      // the store has had its schedules as its record has them since this process started
 	source   *source
 	manifest wire.Manifest // with the workflows that are gone, but not yet forgotten
@@ -93,6 +95,9 @@ func (r *registry) load(record store.App) error {
 func (r *registry) reload(record store.App) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if a := r.apps[appID{record.Env, record.Name}]; a != nil && a.stored.Version > record.Version {
+		return nil // it was read before what is known here
+	}
 	return r.adopt(record)
 }
 
@@ -113,10 +118,20 @@ func (r *registry) adopt(record store.App) error {
 	if a == nil {
 		a = &app{unknown: map[string]int{}}
 	}
-	a.record, a.stored, a.source, a.manifest = record, record, s, manifest
+	r.stores(a, record)
+	a.record, a.source, a.manifest = record, s, manifest
 	r.apps[id] = a
 	r.rebuild()
 	return nil
+}
+
+// stores notes how the store has an app's record. mu is held.
+func (r *registry) stores(a *app, record store.App) {
+	if a.stored.Version != record.Version {
+		r.news++
+		a.news = r.news
+	}
+	a.stored = record
 }
 
 // manifestOf reads a record's manifest; a record without one has an empty one.
@@ -249,6 +264,20 @@ func (r *registry) sourceOf(id appID) *source {
 	return nil
 }
 
+// asking is where an address is described, and the news that are known before it is.
+func (r *registry) asking(s *source) (t call.Target, news int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return call.Target{URL: s.url, Private: s.private}, r.news
+}
+
+// lookAgain has an address looked at once more, at once.
+func (r *registry) lookAgain(s *source) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.nextLook = time.Time{}
+}
+
 // due takes the addresses that are to be looked at now, and says how long there is nothing to do.
 func (r *registry) due(now time.Time) (list []*source, wait time.Duration) {
 	r.mu.Lock()
@@ -269,8 +298,8 @@ func (r *registry) due(now time.Time) (list []*source, wait time.Duration) {
 
 // described takes over what an app said of itself; sync forgets at once what the app no longer has (D1). It gives the record as it is to be,
 // at the version that the store is known to have, or nil if nothing is to be stored. The store may have the record so already: then it is its
-// schedules that are to be compared.
-func (r *registry) described(s *source, m *wire.Manifest, o describeOptions) (record *store.App, isStored bool, conflict string) {
+// schedules that are to be compared. errOutdated; another error says which two apps have one name.
+func (r *registry) described(s *source, m *wire.Manifest, o describeOptions) (record *store.App, isStored bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.looking = false
@@ -282,12 +311,15 @@ func (r *registry) described(s *source, m *wire.Manifest, o describeOptions) (re
 		a = &app{source: s, unknown: map[string]int{}, record: store.App{Env: s.env, Name: m.App, Concurrency: o.concurrency}}
 		r.apps[id] = a
 	}
-	if conflict = a.conflict(s, m, o); conflict != "" {
-		return nil, false, conflict
+	if a.news > o.news {
+		return nil, false, errOutdated
+	}
+	if err := a.conflict(s, m, o); err != nil {
+		return nil, false, err
 	}
 	s.answered, s.app = true, id
 	if !o.sync && a.source != s && a.source.answered && a.source.reason == "" {
-		return nil, false, "" // another address of the same app: the one in use stays
+		return nil, false, nil // another address of the same app: the one in use stays
 	}
 	a.source = s
 	a.merge(m, o)
@@ -299,11 +331,11 @@ func (r *registry) described(s *source, m *wire.Manifest, o describeOptions) (re
 	r.rebuild()
 	isStored = same(a.stored, a.record)
 	if isStored && a.declared {
-		return nil, true, ""
+		return nil, true, nil
 	}
 	copied := a.record
 	copied.Version = a.stored.Version
-	return &copied, isStored, ""
+	return &copied, isStored, nil
 }
 
 // stored is told that the store has an app's record, and its schedules.
@@ -311,7 +343,8 @@ func (r *registry) stored(record store.App) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if a := r.apps[appID{record.Env, record.Name}]; a != nil && a.stored.Version <= record.Version {
-		a.stored, a.declared = record, true
+		r.stores(a, record)
+		a.declared = true
 	}
 }
 
@@ -325,6 +358,7 @@ func (a *app) why() string {
 
 // describeOptions say how a look at an app is taken.
 type describeOptions struct {
+	news        int64 // the registry's before the app was asked
 	now         time.Time
 	every       time.Duration
 	forgetAfter time.Duration
@@ -333,11 +367,11 @@ type describeOptions struct {
 }
 
 // conflict tells whether another address serves another manifest under the same name.
-func (a *app) conflict(s *source, m *wire.Manifest, o describeOptions) string {
+func (a *app) conflict(s *source, m *wire.Manifest, o describeOptions) error {
 	if o.sync || a.source == s || !a.source.answered || a.source.reason != "" || a.record.Hash == m.Hash || a.record.Hash == "" {
-		return ""
+		return nil
 	}
-	return fmt.Sprintf("two apps are named %q: %s and %s serve different workflows; give one of them another name", m.App, ShownURL(a.source.url), ShownURL(s.url))
+	return fmt.Errorf("two apps are named %q: %s and %s serve different workflows; give one of them another name", m.App, ShownURL(a.source.url), ShownURL(s.url))
 }
 
 // merge replaces the manifest, and keeps workflows that it lacks for a while: old and new replicas may answer in turn (D1).
