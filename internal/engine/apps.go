@@ -80,6 +80,10 @@ func (e *Engine) look(s *source) {
 }
 
 func (e *Engine) notDescribed(s *source, o call.Outcome) {
+	if e.apps.lost(s, e.now(), e.options.ForgetAfter) {
+		e.log.Info("an address is forgotten: nothing answers there, and its app is at another", "url", ShownURL(s.url))
+		return
+	}
 	e.apps.mu.Lock()
 	s.looking = false
 	if o.Kind == call.Lost || o.Kind == call.Silent || o.Kind == call.Ended {
@@ -207,8 +211,9 @@ type AppRequest struct {
 	Concurrency int // zero: as it was, or the server's
 }
 
-// PutApp describes the app at an address at once, and takes it over as it is now: what it no longer has is forgotten (D1). The
-// address must be public unless an operator has named it. ErrAppUnusable says why the app can't be used; nothing changes then.
+// PutApp describes the app at an address at once, and takes it over as it is now: what it no longer has is forgotten (D1), and so are the
+// addresses where it was before and that no operator has named. The address must be public unless an operator has named it.
+// ErrAppUnusable says why the app can't be used; nothing changes then. ErrBusy.
 func (e *Engine) PutApp(ctx context.Context, env string, r AppRequest, private bool) (AppInfo, error) {
 	e.apps.mu.Lock()
 	s := e.apps.sources[r.URL]
@@ -236,10 +241,10 @@ func (e *Engine) syncApp(ctx context.Context, s *source, concurrency int) (name 
 		if manifest == nil {
 			return "", fmt.Errorf("%w: %s", ErrAppUnusable, reasonOf(outcome))
 		}
-		e.apps.mu.Lock()
-		e.apps.sources[s.url] = s
-		e.apps.mu.Unlock()
 		err = e.take(s, manifest, describeOptions{news: news, sync: true, concurrency: concurrency})
+		if err == nil {
+			e.apps.left(appID{s.env, manifest.App})
+		}
 		if !errors.Is(err, errOutdated) {
 			return manifest.App, err
 		}

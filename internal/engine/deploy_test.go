@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,8 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nelkap/nelkap/internal/call"
 	"github.com/nelkap/nelkap/internal/engine"
 	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/store/memory"
 	"github.com/nelkap/nelkap/internal/wire"
 )
 
@@ -280,5 +283,107 @@ func TestALookAtWhatIsKnownReadsAndStoresNothing(t *testing.T) {
 		if looks := a.looks() - before; looks < 5 {
 			t.Errorf("in a minute it was looked at %d times", looks)
 		}
+	})
+}
+
+// addresses has one app at many addresses, and counts who is looked at where.
+type addresses struct {
+	*app
+	mu    sync.Mutex
+	asked map[string]int
+	down  map[string]bool
+}
+
+func (a *addresses) Describe(ctx context.Context, t call.Target) (*wire.Manifest, call.Outcome) {
+	a.mu.Lock()
+	a.asked[t.URL]++
+	down := a.down[t.URL]
+	a.mu.Unlock()
+	if down {
+		return nil, call.Outcome{Kind: call.Unusable, Reason: "it answers 404"}
+	}
+	return a.app.Describe(ctx, t)
+}
+
+// inAMinute are the addresses that are looked at within a minute, sorted.
+func (a *addresses) inAMinute() []string {
+	a.mu.Lock()
+	clear(a.asked)
+	a.mu.Unlock()
+	time.Sleep(time.Minute)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Sorted(maps.Keys(a.asked))
+}
+
+func (a *addresses) set(url string, down bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.down[url] = down
+}
+
+func startAddresses() *addresses {
+	return &addresses{app: newApp(wire.Workflow{Name: "w"}), asked: map[string]int{}, down: map[string]bool{}}
+}
+
+const named, public = "http://127.0.0.1:3000", "https://shop.example.com"
+
+// Each deployment may have an address of its own. A sync leaves those where the app was before, at all nodes.
+func TestAnAppIsLookedAtWhereItIs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, s := startAddresses(), memory.New()
+		n := startNode(t, s, a, engine.Options{Node: "a"})
+		startNode(t, s, a, engine.Options{Node: "b"})
+		n.AddApp(named)
+		last := ""
+		for i := range 20 {
+			time.Sleep(5 * time.Second)
+			last = fmt.Sprintf("https://shop-%d.example.com", i)
+			if _, err := n.PutApp(context.Background(), engine.DefaultEnv, engine.AppRequest{URL: last}, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(30 * time.Second)
+		want(t, "addresses", a.inAMinute(), []string{named, last})
+		want(t, "the app is at", n.Apps(engine.DefaultEnv)[0].URL, last)
+		for _, url := range []string{named, "https://shop-0.example.com"} { // where it was before it may be again
+			if _, err := n.PutApp(context.Background(), engine.DefaultEnv, engine.AppRequest{URL: url}, false); err != nil {
+				t.Fatal(err)
+			}
+			want(t, "the app is at", n.Apps(engine.DefaultEnv)[0].URL, url)
+		}
+	})
+}
+
+// An address that answers no longer is forgotten after a while: one that comes back in time is not, nor one that an operator has named, nor
+// the last of its app.
+func TestAnAddressWithoutItsAppIsForgotten(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := startAddresses()
+		n := startNode(t, memory.New(), a, engine.Options{ForgetAfter: 10 * time.Minute})
+		if _, err := n.PutApp(context.Background(), engine.DefaultEnv, engine.AppRequest{URL: public}, false); err != nil {
+			t.Fatal(err)
+		}
+		a.set(public, true)
+		time.Sleep(time.Hour)
+		want(t, "its only address does not answer", a.inAMinute(), []string{public})
+		a.set(public, false)
+		n.AddApp(named)
+		time.Sleep(2 * time.Minute)
+		a.set(named, true)
+		time.Sleep(time.Hour)
+		want(t, "the operator's does not answer", a.inAMinute(), []string{named, public})
+		a.set(named, false)
+		time.Sleep(2 * time.Minute)
+		a.set(public, true)
+		time.Sleep(8 * time.Minute)
+		a.set(public, false)
+		time.Sleep(2 * time.Minute)
+		a.set(public, true)
+		time.Sleep(8 * time.Minute)
+		want(t, "the other does not answer for a while", a.inAMinute(), []string{named, public})
+		time.Sleep(5 * time.Minute)
+		want(t, "it does not answer for longer", a.inAMinute(), []string{named})
+		want(t, "the app is at", n.Apps(engine.DefaultEnv)[0].URL, named)
 	})
 }

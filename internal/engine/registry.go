@@ -37,6 +37,7 @@ type source struct {
 	app      appID // once it has answered, or as the store has it
 	failures int   // in a row
 	reason   string
+	lostAt   time.Time // since when looks find nobody there; zero: they do
 	nextLook time.Time
 	looking  bool
 }
@@ -121,6 +122,9 @@ func (r *registry) adopt(record store.App) error {
 	r.stores(a, record)
 	a.record, a.source, a.manifest = record, s, manifest
 	r.apps[id] = a
+	if !record.Private { // where an operator's address has taken over, the one before may come back
+		r.leave(id)
+	}
 	r.rebuild()
 	return nil
 }
@@ -143,6 +147,46 @@ func manifestOf(record *store.App) (m wire.Manifest, err error) {
 	}
 	return m, nil
 }
+
+// left forgets the addresses at which an app was before a sync.
+func (r *registry) left(id appID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leave(id)
+}
+
+// leave forgets the addresses of an app that are to spare: each deployment may have brought one of its own. mu is held.
+func (r *registry) leave(id appID) {
+	maps.DeleteFunc(r.sources, func(_ string, s *source) bool { return s.app == id && r.spare(s) })
+}
+
+// spare tells whether an address may be forgotten: an app that was there is at another, and no operator has named it. mu is held.
+func (r *registry) spare(s *source) bool {
+	if s.private || s.app == (appID{}) {
+		return false
+	}
+	for _, a := range r.apps {
+		if a.source == s {
+			return false
+		}
+	}
+	return true
+}
+
+// lost notes that a look found nobody at an address. One that is to spare is forgotten after a while, where its app answers at another.
+func (r *registry) lost(s *source, now time.Time, forgetAfter time.Duration) (forgotten bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.lostAt = or(s.lostAt, now)
+	a := r.apps[s.app]
+	if r.sources[s.url] != s || !r.spare(s) || a == nil || !a.source.answers() || now.Sub(s.lostAt) < forgetAfter {
+		return false
+	}
+	delete(r.sources, s.url)
+	return true
+}
+
+func (s *source) answers() bool { return s.answered && s.reason == "" && s.lostAt.IsZero() }
 
 // ids lists the known apps.
 func (r *registry) ids() []appID {
@@ -302,8 +346,15 @@ func (r *registry) due(now time.Time) (list []*source, wait time.Duration) {
 func (r *registry) described(s *source, m *wire.Manifest, o describeOptions) (record *store.App, isStored bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if known := r.sources[s.url]; known != nil {
+		s = known
+	} else if o.sync {
+		r.sources[s.url] = s
+	} else {
+		return nil, false, nil // it was forgotten meanwhile
+	}
 	s.looking = false
-	s.reason, s.failures = "", 0
+	s.reason, s.failures, s.lostAt = "", 0, time.Time{}
 	s.nextLook = o.now.Add(o.every)
 	id := appID{s.env, m.App}
 	a := r.apps[id]
