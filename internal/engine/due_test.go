@@ -360,3 +360,26 @@ func TestAScheduleThatIsMadeAnewIsLeftAlone(t *testing.T) {
 		})
 	}
 }
+
+// A schedule that can't be read is not taken for one that is not there: who removes it would believe it gone.
+func TestAScheduleThatCannotBeReadIsNotGone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ctx := context.Background()
+		n, s := startFaulty(t, newApp(wire.Workflow{Name: "w"}))
+		request := engine.ScheduleRequest{Env: engine.DefaultEnv, ID: "s", Workflow: "w", Expression: "0 1 * * *"}
+		if _, err := n.PutSchedule(ctx, request); err != nil {
+			t.Fatal(err)
+		}
+		s.mu.Lock()
+		s.unread = func(store.ScheduleQuery) error { return store.ErrUnavailable }
+		s.mu.Unlock()
+		_, put := n.PutSchedule(ctx, request)
+		_, paused := n.PauseSchedule(ctx, engine.DefaultEnv, "s", true)
+		_, read := n.Schedule(ctx, engine.DefaultEnv, "s")
+		for what, err := range map[string]error{"put": put, "pause": paused, "read": read, "drop": n.DropSchedule(ctx, engine.DefaultEnv, "s")} {
+			if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrNotFound) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	})
+}

@@ -63,14 +63,14 @@ func (e *Engine) declaring(record *store.App) (store.Change, error) {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(wanted)) {
-		// A user may have made one of that id, for another app: it stands.
-		if _, err := e.Schedule(e.ctx, record.Env, id); !errors.Is(err, store.ErrNotFound) {
-			if err != nil {
-				return nil, err
-			}
-			continue
+		_, err := e.Schedule(e.ctx, record.Env, id)
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			change = append(change, store.PutSchedule{Schedule: wanted[id]})
+		case err != nil:
+			return nil, err
+		default: // a user has made one of that id, for another app: it stands
 		}
-		change = append(change, store.PutSchedule{Schedule: wanted[id]})
 	}
 	return change, nil
 }
@@ -179,8 +179,11 @@ func (e *Engine) DropSchedule(ctx context.Context, env, scheduleID string) error
 // Schedule reads one schedule. ErrNotFound.
 func (e *Engine) Schedule(ctx context.Context, env, scheduleID string) (store.Schedule, error) {
 	page, err := e.store.Schedules(ctx, store.ScheduleQuery{Env: env, ID: scheduleID, Limit: 1})
-	if err != nil || len(page) == 0 {
-		return store.Schedule{}, errors.Join(err, store.ErrNotFound)
+	switch {
+	case err != nil:
+		return store.Schedule{}, err
+	case len(page) == 0:
+		return store.Schedule{}, store.ErrNotFound
 	}
 	return page[0], nil
 }
