@@ -241,14 +241,6 @@ type PassKey struct {
 	From string
 }
 
-// PutSchedule writes a schedule. It expects the version before Schedule.Version, or none for version 1, else the change fails with
-// ErrStale. What is written over must also have been made when Schedule.CreatedAt says: one that was removed and made anew has the same
-// versions, and is another.
-type PutSchedule struct{ Schedule Schedule }
-
-// DropSchedule removes a schedule. That it is gone already is no error.
-type DropSchedule struct{ Env, ID string }
-
 // PutLater keeps an event until it is due. One of that environment, name and id that is kept already stands.
 type PutLater struct{ Event LaterEvent }
 
@@ -288,8 +280,6 @@ func (InsertCallback) op() {}
 func (EndCallback) op()    {}
 func (ExpireCallback) op() {}
 func (PassKey) op()        {}
-func (PutSchedule) op()    {}
-func (DropSchedule) op()   {}
 func (PutLater) op()       {}
 func (DropLater) op()      {}
 func (AddLogs) op()        {}
@@ -445,34 +435,6 @@ type WaitQuery struct {
 	Pairs    [][2]string
 	After    int64
 	Limit    int // zero: all
-}
-
-// Schedule starts a run of its workflow at each of its ticks (D2).
-type Schedule struct {
-	Env        string
-	ID         string
-	App        string
-	Workflow   string
-	Expression string
-	Timezone   string
-	CatchUp    string
-	Payload    jsontext.Value // of its runs; nil: the tick
-	Declared   bool           // by its app's manifest, and gone with it
-	Paused     bool
-	Version    int64
-	Cursor     time.Time // the last tick that was looked at, or since when it is looked at
-	NextAt     time.Time // its next tick; zero: none
-	CreatedAt  time.Time // never changes: it tells the schedule from an earlier one of its id
-}
-
-// ScheduleQuery selects schedules. Empty fields select all.
-type ScheduleQuery struct {
-	Env   string
-	ID    string
-	App   string
-	DueBy time.Time // only those that are due then and not paused
-	After string    // only ids after this one
-	Limit int
 }
 
 // LaterEvent is an event that is emitted when it is due.
