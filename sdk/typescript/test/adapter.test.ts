@@ -332,3 +332,32 @@ test.each([
   );
   await server.stop();
 });
+
+test.each([
+  ['while the code runs', (response: http.ServerResponse) => once(response.end('late'), 'finish')],
+  ['just before the handler does', (response: http.ServerResponse) => response.end('late')],
+  [
+    'in part',
+    (response: http.ServerResponse) => response.write('la') && setImmediate(() => response.end('te')),
+  ],
+])('where a middleware answers the request %s, the answer goes through the API once', async (_, answer) => {
+  const server = await new FakeServer().start();
+  const client = new Nelkap({ app: 'shop', url: server.url, logger: log });
+  let answered: http.ServerResponse | undefined;
+  const w = client.workflow('w', () =>
+    client.step.run('a', async () => {
+      await answer(answered as http.ServerResponse);
+    }),
+  );
+  const serve = nodeHandler({ workflows: [w], nelkap: client });
+  app = await listen((request, response) => {
+    answered = response;
+    void serve(request, response);
+  });
+  const message = callOf('w');
+  const response = await fetch(app.url, { method: 'POST', headers, body: JSON.stringify(message) });
+  expect(await response.text()).toBe('late');
+  await client.stop();
+  expect(server.ends.map(({ call, end }) => [call, end.type])).toEqual([[message.call.id, 'completed']]);
+  await server.stop();
+});

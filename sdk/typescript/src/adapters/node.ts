@@ -26,6 +26,7 @@ interface Extra {
   body?: unknown;
   readableEnded?: boolean;
   destroyed?: boolean;
+  headersSent?: boolean;
 }
 
 export interface NodeHandlerOptions extends HandlerOptions {
@@ -52,6 +53,7 @@ export function handler(
 /**
  * A response's connection: `close` without `finish` before it is the lost one; with it, it is every request's end. Node's own
  * `writableFinished` does not tell them apart: it is true too when the connection broke under an answer that was written.
+ * A `finish` of an answer that is not ours (a middleware's, after its time limit) loses it as well.
  */
 class Connection {
   isClosed = false;
@@ -74,12 +76,13 @@ class Connection {
   }
 
   write(reply: Reply): void {
-    this.reply = reply;
-    if (this.isClosed) {
+    const { response } = this;
+    if (this.isClosed || response.headersSent === true) {
+      this.isClosed = true;
       reply.call?.disconnected();
       return;
     }
-    const { response } = this;
+    this.reply = reply;
     response.statusCode = reply.status;
     for (const [name, value] of Object.entries(reply.headers)) response.setHeader(name, value);
     if (reply.body === null) response.end();
@@ -87,8 +90,9 @@ class Connection {
   }
 
   private finished(): void {
+    if (this.reply === undefined) return this.closed();
     this.isFinished = true;
-    this.reply?.call?.delivered();
+    this.reply.call?.delivered();
   }
 
   private closed(): void {
