@@ -130,6 +130,22 @@ test('a result over the limit fails its step without being sent', async () => {
   expect(saved()).toMatchObject([{ op: 'failed', retriable: false }]);
 });
 
+// Rule S3.
+test('an output over the limit fails its run at once, and is not answered', async () => {
+  const w = nelkap.workflow('w', () => 'é'.repeat(2_100_000));
+  const answer = await play(nelkap.handler({ workflows: [w] }), callOf('w'));
+  expect(answer).toMatchObject({
+    type: 'failed',
+    retriable: false,
+    error: {
+      name: 'ResultTooLargeError',
+      message:
+        "The workflow's output can't be saved: it has 4200002 bytes, more than 4194304. Store it elsewhere, and return where it is.",
+    },
+  });
+  expect(answer).not.toHaveProperty('output');
+});
+
 test('large results travel beside, and small ones do not wait for them', async () => {
   const w = nelkap.workflow(
     'w',

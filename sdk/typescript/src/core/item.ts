@@ -42,11 +42,9 @@ export function completedItem(
   limit: number,
 ): RunItem {
   const { output, startedAt, endedAt } = input;
-  const text = output?.text ?? '';
-  // Every UTF-16 unit takes one to three bytes, so short texts need no measuring.
-  const bytes = text.length * 3 > limit ? bytesOf(text) : 0;
-  if (bytes <= limit) return { ...runItem(step), op: 'completed', output, startedAt, endedAt };
-  return failedItem(step, { error: tooLarge(step.name, bytes, limit), retriable: false, startedAt, endedAt });
+  const error = tooLarge(`The step '${step.name}' ran, but its result`, output, limit);
+  if (error === undefined) return { ...runItem(step), op: 'completed', output, startedAt, endedAt };
+  return failedItem(step, { error, retriable: false, startedAt, endedAt });
 }
 
 /** What registers a wait, or asks a question. */
@@ -97,9 +95,12 @@ export function sizeOf(item: Item): number {
   return (item.output?.text.length ?? 0) + (item.error?.text.length ?? 0) + item.name.length;
 }
 
-function tooLarge(name: string, bytes: number, limit: number): Encoded {
-  const message =
-    `The step '${name}' ran, but its result can't be saved: it has ${bytes} bytes, more than ${limit}. ` +
-    'Store it elsewhere, and return where it is.';
+/** What a value fails with that has more bytes than can be saved; undefined where it has not (S3). */
+export function tooLarge(what: string, output: Encoded | undefined, limit: number): Encoded | undefined {
+  const text = output?.text ?? '';
+  // Every UTF-16 unit takes one to three bytes, so short texts need no measuring.
+  const bytes = text.length * 3 > limit ? bytesOf(text) : 0;
+  if (bytes <= limit) return undefined;
+  const message = `${what} can't be saved: it has ${bytes} bytes, more than ${limit}. Store it elsewhere, and return where it is.`;
   return new Encoded(JSON.stringify({ name: 'ResultTooLargeError', message }));
 }

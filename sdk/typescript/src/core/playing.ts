@@ -17,7 +17,7 @@ import { suspended, unaskedIn, yielded } from './end.js';
 import { Frozen } from './frozen.js';
 import { History } from './history.js';
 import { Identity } from './identity.js';
-import { entryOf, failedItem } from './item.js';
+import { entryOf, failedItem, tooLarge } from './item.js';
 import { LogLines, type Written } from './log-lines.js';
 import { Outbox } from './outbox.js';
 import { type Problem, undoMissing } from './problem.js';
@@ -437,8 +437,10 @@ export class Playing {
   /** What a handler gives is nobody's. */
   private completed({ output, part }: Input & { on: 'completed' }): void {
     if (this.isFrozen(part)) return this.frozen?.ended();
-    const end = part === undefined ? { output, ...unaskedIn(this.history.unasked) } : {};
-    this.finished({ type: 'completed', ...end });
+    if (part !== undefined) return this.finished({ type: 'completed' });
+    const error = tooLarge("The workflow's output", output, this.work.resultBytesMax);
+    if (error !== undefined) return this.failed({ error, retriable: false });
+    this.finished({ type: 'completed', output, ...unaskedIn(this.history.unasked) });
   }
 
   private restarted(payload: Encoded | undefined): void {

@@ -20,7 +20,8 @@ export class Work {
   private readonly steps: Steps;
   private readonly outbox: Outbox;
   private readonly effects: Effect[];
-  private readonly resultBytesMax: number;
+  /** What a result or the run's output may have. */
+  readonly resultBytesMax: number;
   /** Steps whose turn has come, in the order in which the code asked. */
   private startable: Step[] = [];
   /** Waits that the code asks for and nobody knows of yet, in the same order. */
