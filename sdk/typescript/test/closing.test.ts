@@ -168,6 +168,30 @@ test('a payload that does not fit is handed over as it came', async () => {
   expect(seen).toHaveBeenCalledExactlyOnceWith({ id: 5 }, 'PayloadError');
 });
 
+test('a handler is given what the run had, whatever the function and its undos made of it', async () => {
+  const seen = vi.fn();
+  const w = nelkap.workflow(
+    {
+      name: 'w',
+      onFailure: ({ payload, run, steps }: Failure<{ n: number }>, { event }) =>
+        seen(structuredClone([payload, run.payload, steps[0]?.output, event?.payload])),
+    },
+    async (payload: { n: number }, { event }) => {
+      const took = await nelkap.step.run('take', () => ({ n: 1 }));
+      payload.n = took.n = 2;
+      (event as any).payload.n = 2;
+      await nelkap.step.undo('give back', () => void (payload.n = took.n = 3));
+    },
+  );
+  const run = { payload: { n: 1 }, event: { id: 'e', event: 'e', payload: { n: 1 }, createdAt: 'x' } };
+  const steps = history({ name: 'take', output: { n: 1 } }, giveBack);
+  await play(
+    nelkap.handler({ workflows: [w] }),
+    callOf('w', { run, steps, ending: { ...failed, entries: 2 } }),
+  );
+  expect(seen).toHaveBeenCalledExactlyOnceWith([{ n: 1 }, { n: 1 }, { n: 1 }, { n: 1 }]);
+});
+
 test('onCancel is called for a cancelled run alone, and has no error', async () => {
   const onFailure = vi.fn();
   const onCancel = vi.fn();

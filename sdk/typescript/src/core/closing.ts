@@ -17,7 +17,7 @@ export interface Undo {
  * handler is called.
  */
 export class Closing {
-  /** The entries that the history had when the closing began. Empty until `begin`. */
+  /** The entries that the history had when the closing began: copies, since the function may change what it is shown. Empty until `begin`. */
   entries: readonly Entry[] = [];
   readonly frozen: Frozen;
   /** The handler's code plays. */
@@ -39,8 +39,9 @@ export class Closing {
 
   /** The whole history is here. True where the function has to be played for its undos. */
   begin(): boolean {
-    this.entries = this.history.unasked.filter((entry) => this.frozen.shows(entry));
-    this.left = this.entries.filter(({ kind, status }) => kind === 'undo' && status === 'completed');
+    const entries = this.history.unasked.filter((entry) => this.frozen.shows(entry));
+    if (this.handler !== undefined) this.entries = structuredClone(entries);
+    this.left = entries.filter(({ kind, status }) => kind === 'undo' && status === 'completed');
     return this.left.some((undo) => this.history.get(bodyOf(undo)) === undefined);
   }
 

@@ -6,6 +6,7 @@ import type {
   Fence,
   LogLine,
   News,
+  RunMessage,
   Save,
   SaveOutcome,
   StepName,
@@ -143,7 +144,8 @@ export class Call {
   private hasAnswered = false;
   private failingSince: number | undefined;
   private payload: Payload | undefined;
-  /** Another one, for the handler: the function may have changed its own. */
+  /** The run as the call came with it, for the handler: the function may change its own. */
+  private sent: RunMessage | undefined;
   private handlerPayload: Payload | undefined;
   private hasLines = false;
   private settleAnswer: (answer: CallAnswer) => void = () => {};
@@ -201,8 +203,11 @@ export class Call {
   async start(late: boolean, isConnected: () => boolean): Promise<void> {
     const { definition, yieldAfterMs, verifyMs } = this.options;
     const { payload } = this.message.run;
+    if (this.handler !== undefined) {
+      this.sent = structuredClone(this.message.run);
+      this.handlerPayload = await payloadFor(definition, structuredClone(payload));
+    }
     this.payload = await payloadFor(definition, payload);
-    if (this.handler !== undefined) this.handlerPayload = await payloadFor(definition, payload);
     const once = this.onceKey();
     this.hasBegun = true;
     if (verifyMs === undefined) this.destination.add(this);
@@ -456,14 +461,15 @@ export class Call {
     const { payload } = this;
     this.payload = undefined;
     if (payload === undefined || 'error' in payload) throw payload?.error;
-    return this.options.definition.fn?.(payload.value, this.context(scope));
+    return this.options.definition.fn?.(payload.value, this.context(scope, this.message.run));
   }
 
   /** A payload that does not fit is handed over as it came: the run may have failed for it. */
   private callHandler(scope: RunScope, part: 'onFailure' | 'onCancel', entries: readonly Entry[]): unknown {
-    const { message, handlerPayload: given } = this;
-    const payload = given !== undefined && 'value' in given ? given.value : message.run.payload;
-    return this.options.definition[part]?.(failureOf(message, payload, entries), this.context(scope));
+    const { sent: run = this.message.run, handlerPayload: given } = this;
+    const payload = given !== undefined && 'value' in given ? given.value : structuredClone(run.payload);
+    const failure = failureOf(run, this.message.ending, payload, entries);
+    return this.options.definition[part]?.(failure, this.context(scope, run));
   }
 
   private within<T>(scope: Scope, fn: () => T): T {
@@ -471,8 +477,8 @@ export class Call {
     return context === undefined ? fn() : context.run(scope, fn);
   }
 
-  private context(scope: RunScope): WorkflowContext {
-    const { id, workflow, app, key, replayOf, createdAt, attempt: tries, event } = this.message.run;
+  private context(scope: RunScope, run: RunMessage): WorkflowContext {
+    const { id, workflow, app, key, replayOf, createdAt, attempt: tries, event } = run;
     const nelkap = this.options.bind(scope);
     return {
       run: { id, workflow, app, key, replayOf, createdAt, attempt: tries },

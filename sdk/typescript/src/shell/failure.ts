@@ -1,27 +1,27 @@
-import type { CallMessage, Entry } from '../core/message.js';
+import type { ClosingEnd, Entry, RunMessage } from '../core/message.js';
 import { plainError } from '../core/thrown.js';
 import type { Run, RunError } from '../run.js';
 import type { Failure, SavedStep } from '../workflow.js';
 
-/** What a handler is given. `entries` are those that the run had when it began to close. */
+/** What a handler is given, for it to keep. `entries` are those that the run had when it began to close. */
 export function failureOf(
-  { run, ending }: CallMessage,
+  run: RunMessage,
+  ending: ClosingEnd | undefined,
   payload: unknown,
   entries: readonly Entry[],
 ): Failure<unknown> {
-  // A copy: the function was given the same values when it was played.
-  const steps = (JSON.parse(JSON.stringify(entries)) as Entry[]).map(
+  const steps = entries.map(
     ({ name, number, kind, status, output, error = null }) =>
       ({ name, number, kind, status, output, error }) as SavedStep,
   );
-  const failure = { payload, run: recordOf({ run, ending } as CallMessage), steps };
+  const failure = { payload, run: recordOf(run, ending), steps };
   // A cancelled run has none.
   return (
     ending?.reason === 'cancelled' ? failure : { ...failure, error: plainError(ending?.error) }
   ) as Failure<unknown>;
 }
 
-function recordOf({ run, ending }: CallMessage): Run {
+function recordOf(run: RunMessage, ending: ClosingEnd | undefined): Run {
   const { id, workflow, app, payload, event, key, replayOf, attempt, createdAt } = run;
   return {
     id,
