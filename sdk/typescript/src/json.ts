@@ -15,7 +15,9 @@ type Opaque =
   | RegExp
   | Error
   | ArrayBuffer
-  | ArrayBufferView;
+  | ArrayBufferView
+  | Iterable<unknown>
+  | AsyncIterable<unknown>;
 
 /**
  * T as it comes back after JSON: a `Date` comes back a string, whatever has `toJSON` comes back as what that gives.
@@ -84,7 +86,11 @@ type Kind<T> = T extends bigint
             ? 'an Error (throw it, or return its message)'
             : T extends PromiseLike<unknown>
               ? 'a promise (await it)'
-              : 'an object that JSON empties (return plain data)';
+              : T extends ArrayBufferView
+                ? 'an object that JSON empties (return plain data)'
+                : T extends Iterable<unknown> | AsyncIterable<unknown>
+                  ? 'an iterable (return an array of its items)'
+                  : 'an object that JSON empties (return plain data)';
 
 /** The first places where T is not JSON, three levels deep; only computed once the check has failed. */
 type Where<T, Path extends string = 'result', Depth extends 0[] = []> = 0 extends 1 & T

@@ -237,6 +237,15 @@ test('the function is not played where its undos are done', async () => {
   expect(onFailure).toHaveBeenCalledOnce();
 });
 
+test('what a handler gives need not be what JSON can hold', async () => {
+  const w = nelkap.workflow({ name: 'w', onFailure: () => new Map([[1, 2n]]) }, () => {});
+  const answer = await play(
+    nelkap.handler({ workflows: [w] }),
+    callOf('w', { ending: { ...failed, entries: 0 } }),
+  );
+  expect(answer).toMatchObject({ type: 'completed' });
+});
+
 test('a key that the run had to own is not claimed in a closing', async () => {
   const once = vi.fn(() => 'k');
   const onFailure = vi.fn();

@@ -133,6 +133,9 @@ test.each<[(step: any) => Promise<unknown>, string]>([
   [(step) => step.claim('x', 'k', { until: 'never' }), "until of the claim 'x' is no duration"],
   [(step) => step.callback('x', { timeout: -1 }), "timeout of the callback 'x' is negative"],
   [(step) => step.run('x', { check: 1 }, () => 1), "check of step 'x' is no function"],
+  [(step) => step.run('x', function* () {}), "the function of step 'x' is a generator function (function*)"],
+  [(step) => step.run('x', { check: async function* () {} }, () => 1), "check of step 'x' is a generator"],
+  [(step) => step.undo('x', function* () {}), "the function of the undo 'x' is a generator function"],
   [
     (step) => step.run('x', { atMostOnce: true, retries: 2 }, () => 1),
     'it has no retries: leave one of the two out',
@@ -481,8 +484,15 @@ test.each<[object, string]>([
   [{ cancelOn: { schedule: '@daily' } }, "the event that cancels workflow 'w' has the option 'schedule'"],
   [{ cancelOn: [{}] }, "the event that cancels workflow 'w' needs a name"],
   [{ once: 'x' }, "once of workflow 'w' is no function"],
+  [{ onFailure: function* () {} }, "onFailure of workflow 'w' is a generator function (function*)"],
 ])('a workflow with %j is refused', (options, text) => {
   expect(() => nelkap.workflow({ name: 'w', ...options } as never, () => 1)).toThrow(text);
+});
+
+test.each([function* () {}, async function* () {}])('%s is no function of a workflow', (fn) => {
+  expect(() => nelkap.workflow('w', fn as never)).toThrow(
+    "the function of workflow 'w' is a generator function (function*), which would not run: give a function, or an async one",
+  );
 });
 
 test('a reference says what it is', () => {

@@ -1,3 +1,4 @@
+import { runInNewContext } from 'node:vm';
 import { expect, test } from 'vitest';
 import { bytesOf, Encoded, stringify } from '../src/core/text.js';
 import { encodeError, plainError, stepError } from '../src/core/thrown.js';
@@ -17,6 +18,15 @@ class Person {
     return this.first.toUpperCase();
   }
 }
+class Secret {
+  readonly #n: number;
+  constructor(n: number) {
+    this.#n = n;
+  }
+  same(other: Secret): boolean {
+    return this.#n === other.#n;
+  }
+}
 
 test.each<[unknown, unknown]>([
   [null, null],
@@ -30,6 +40,11 @@ test.each<[unknown, unknown]>([
   [{ a: undefined, b: 1 }, { b: 1 }],
   [new Date(0), '1970-01-01T00:00:00.000Z'],
   [new URL('http://x/'), 'http://x/'],
+  [{}, {}],
+  [Object.create(null), {}],
+  [runInNewContext('({ a: {}, b: [] })'), { a: {}, b: [] }],
+  [Object.assign(new Secret(1), { open: 1 }), { open: 1 }],
+  [Object.defineProperty([1], 'count', { value: 1 }), [1]],
   [new Money(1), { amount: 1, currency: 'EUR' }],
   [{ ['__proto__']: 1, constructor: 2 }, JSON.parse('{"__proto__":1,"constructor":2}')],
   ['\ud800', '\ud800'],
@@ -71,6 +86,45 @@ test.each<[string, unknown, RegExp]>([
     /^result\.who is an object of class Person whose getter 'shout'/,
   ],
   ['an invalid Date', new Date(Number.NaN), /^result is an invalid Date/],
+  [
+    'Headers',
+    { h: new Headers({ a: '1' }) },
+    /^result\.h is an object of class Headers whose items JSON drops/,
+  ],
+  ['a FormData', new FormData(), /^result is an object of class FormData whose items JSON drops/],
+  [
+    'a generator',
+    (function* () {
+      yield 1;
+    })(),
+    /^result is an object of class .* whose items JSON drops \(give \[\.\.\.it\]\)/,
+  ],
+  ['an iterator', [1].values(), /^result is an object of class .* whose items JSON drops/],
+  [
+    'an async generator',
+    (async function* () {
+      yield 1;
+    })(),
+    /^result is an object of class .* whose items JSON drops \(give an array of them\)/,
+  ],
+  [
+    'an iterable with members',
+    { left: 1, *[Symbol.iterator]() {} },
+    /^result is an object of class Object whose items JSON drops/,
+  ],
+  ['a WeakRef', new WeakRef({}), /^result is an object of class WeakRef that has no members of its own/],
+  ['a WeakMap', new WeakMap(), /^result is an object of class WeakMap that has no members of its own/],
+  ['a boxed bigint', Object(1n), /^result is an object of class BigInt that has no members of its own/],
+  [
+    'an object with nothing but private fields',
+    { s: new Secret(1) },
+    /^result\.s is an object of class Secret that has no members of its own \(give plain data, or a toJSON\)/,
+  ],
+  [
+    'a match of a RegExp',
+    /a/.exec('a'),
+    /^result is an array that has the member 'groups' beside its items \(give \[\.\.\.it\], or an object\)/,
+  ],
   ['an AbortSignal', new AbortController().signal, /^result is an object of class AbortSignal whose getter/],
   [
     'a getter that throws',

@@ -47,12 +47,21 @@ class Copy {
     try {
       const toJSON = read(value, 'toJSON', path);
       if (typeof toJSON === 'function') return this.of(fromToJSON(value, toJSON, path, key), path, key);
-      if (Array.isArray(value))
-        return Array.from(value, (item, at) => this.of(item, `${path}[${at}]`, `${at}`));
-      return this.members(value, path);
+      return Array.isArray(value) ? this.items(value, path) : this.members(value, path);
     } finally {
       this.open.delete(value);
     }
+  }
+
+  private items(list: readonly unknown[], path: string): unknown[] {
+    // Keys that are indexes come first.
+    const other = Object.keys(list).at(-1) ?? '0';
+    if (!/^\d+$/.test(other))
+      throw refuse(
+        path,
+        `an array that has the member '${other}' beside its items (give [...it], or an object)`,
+      );
+    return Array.from(list, (item, at) => this.of(item, `${path}[${at}]`, `${at}`));
   }
 
   private members(value: object, path: string): unknown {
@@ -99,9 +108,19 @@ function emptied(value: object): string | undefined {
   if (value instanceof Error) return 'an Error (throw it, or give its message)';
   if (ArrayBuffer.isView(value) || value instanceof ArrayBuffer) return 'binary data (give base64 text)';
   if (value instanceof RegExp) return 'a RegExp (give its source)';
-  if (value instanceof WeakMap || value instanceof WeakSet) return 'a collection that JSON empties';
   if (typeof (value as { then?: unknown }).then === 'function') return 'a promise (await it)';
-  return hiddenGetter(value);
+  if (Symbol.iterator in value) return `${anObject(value)} whose items JSON drops (give [...it])`;
+  if (Symbol.asyncIterator in value)
+    return `${anObject(value)} whose items JSON drops (give an array of them)`;
+  return hiddenGetter(value) ?? withoutMembers(value);
+}
+
+/** A class's object with nothing that JSON reads: its data is in private fields, or in the runtime. */
+function withoutMembers(value: object): string | undefined {
+  const prototype: unknown = Object.getPrototypeOf(value);
+  const isPlain = prototype === null || Object.getPrototypeOf(prototype) === null; // of whichever realm
+  if (isPlain || Object.keys(value).length > 0) return undefined;
+  return `${anObject(value)} that has no members of its own (give plain data, or a toJSON)`;
 }
 
 /** A class's getter: JSON reads own members only, so what it shows would be lost. */
@@ -112,7 +131,7 @@ function hiddenGetter(value: object): string | undefined {
     if (parent === null) return undefined; // Object.prototype, of whichever realm
     for (const [name, property] of Object.entries(Object.getOwnPropertyDescriptors(prototype))) {
       if (property.get !== undefined && !Object.hasOwn(value, name)) {
-        return `an object of class ${className(value)} whose getter '${name}' JSON drops (give plain data, or a toJSON)`;
+        return `${anObject(value)} whose getter '${name}' JSON drops (give plain data, or a toJSON)`;
       }
     }
     prototype = parent;
@@ -120,7 +139,7 @@ function hiddenGetter(value: object): string | undefined {
   return undefined;
 }
 
-function className(value: object): string {
+function anObject(value: object): string {
   const name: unknown = (value as { constructor?: { name?: unknown } }).constructor?.name;
-  return typeof name === 'string' && name !== '' ? name : 'without a name';
+  return `an object of class ${typeof name === 'string' && name !== '' ? name : 'without a name'}`;
 }

@@ -449,7 +449,9 @@ export class Call {
       const output = await this.within(scope, () =>
         part === undefined ? this.callFunction(scope) : this.callHandler(scope, part, entries),
       );
-      this.apply({ on: 'completed', output: encode(output, 'output'), part });
+      // What a handler gives is nobody's.
+      const encoded = part === undefined ? encode(output, 'output') : undefined;
+      this.apply({ on: 'completed', output: encoded, part });
     } catch (error) {
       const retriable = !isFinal(error) && !isStepError(error);
       const retry = { retriable, retryAfterMs: retryAfterMs(error) };

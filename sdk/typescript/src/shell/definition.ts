@@ -74,6 +74,7 @@ export function define(options: string | Options, fn: unknown, app: () => string
   const name = checkName(given.name, 'a workflow');
   if (typeof fn !== 'function')
     throw new TypeError(`workflow '${name}' needs its function as the last argument`);
+  refuseGenerator(fn, `the function of workflow '${name}'`);
   refuseOthers(given, workflowOptions, `workflow '${name}'`);
   return {
     name,
@@ -151,8 +152,17 @@ export function checkIf(given: unknown, what: string): string | undefined {
 }
 
 function checkFunction(fn: unknown, option: string, workflow: string, example: string): unknown {
-  if (fn === undefined || typeof fn === 'function') return fn;
+  if (fn === undefined) return fn;
+  if (typeof fn === 'function') return refuseGenerator(fn, `${option} of workflow '${workflow}'`);
   throw new TypeError(`${option} of workflow '${workflow}' is no function: give ${example}`);
+}
+
+/** Called, a generator function gives a generator, and runs none of its lines. */
+export function refuseGenerator<F extends Function>(fn: F, what: string): F {
+  if (!Object.prototype.toString.call(fn).endsWith('GeneratorFunction]')) return fn;
+  throw new TypeError(
+    `${what} is a generator function (function*), which would not run: give a function, or an async one`,
+  );
 }
 
 function checkLease(leaseMs: number | undefined, name: string): number | undefined {

@@ -23,6 +23,7 @@ import {
   definitionOf,
   optionalMs,
   outside,
+  refuseGenerator,
   refuseOthers,
 } from './definition.js';
 import { checkKey } from './once.js';
@@ -103,10 +104,12 @@ function runStep({ call }: RunScope, name: string, ...args: unknown[]): AskedSte
   const fn = args.length > 1 ? args[1] : args[0];
   const options = ((args.length > 1 ? args[0] : undefined) ?? {}) as StepOptions<unknown>;
   if (typeof fn !== 'function') throw new TypeError(`${what} needs its function as the last argument`);
+  refuseGenerator(fn, `the function of ${what}`);
   refuseOthers(options, ['retries', 'timeout', 'check', 'atMostOnce', 'was'], what);
   const { check, atMostOnce: once = false, retries } = options;
   if (check !== undefined && typeof check !== 'function')
     throw new TypeError(`check of ${what} is no function`);
+  if (check !== undefined) refuseGenerator(check, `check of ${what}`);
   if (once && retries !== undefined && retries !== 0)
     throw new TypeError(`${what} runs at most once, so that it has no retries: leave one of the two out`);
   return {
@@ -266,6 +269,7 @@ function undoStep({ part }: RunScope, name: string, fn: unknown): AskedStep {
   if (part !== undefined)
     throw new TypeError(inHandler(part, what, 'there is nothing left that would undo it'));
   if (typeof fn !== 'function') throw new TypeError(`${what} needs its function as the last argument`);
+  refuseGenerator(fn, `the function of ${what}`);
   const body = { fn: fn as (context: StepContext) => unknown, timeoutMs: undefined };
   return { name, ask: { op: 'undo', kind: 'undo' }, body };
 }

@@ -90,3 +90,7 @@ crashEverywhere(nelkap.workflow('w', async () => 1), undefined, { timings: ['nev
 marks().leave(5); // refused: number
 testRun(nelkap.workflow('w', async () => 1), undefined, { events: [{ cancel: false }] }); // refused: false
 testRun(nelkap.workflow('w', async () => 1)).then((run) => run.logs[0]?.text); // refused: text
+step.run('ag', () => ({ h: new Headers() })); // refused: result.h is an iterable
+step.run('ah', async () => new FormData()); // refused: result is an iterable
+step.run('ai', function* () { yield 1; }); // refused: result is an iterable
+nelkap.workflow('ab', async function* () { yield 1; }); // refused: result is an iterable
