@@ -4,7 +4,7 @@ import { NonRetriableError, RetryAfterError, StepError } from '../src/index.js';
 import { shared } from '../src/shell/process.js';
 import { callOf, play } from './app.js';
 import { patience } from './clock.js';
-import { faults } from './server.js';
+import { faults, reply } from './server.js';
 import { apiKey, log, nelkap, server } from './stage.js';
 
 function saved(): any[] {
@@ -237,6 +237,23 @@ test('an item that the server can not read fails its run alone', async () => {
   server.fault('/v1/saves', faults.status(400));
   const answer = await play(nelkap.handler({ workflows: [w] }), callOf('w'));
   expect(answer).toMatchObject({ type: 'failed', retriable: false, error: { name: 'ProtocolError' } });
+});
+
+test.each([
+  [400, /^The server and the SDK disagree: not now\. Use versions of both that fit each other\.$/],
+  [
+    413,
+    /disagree: a save of \d+ bytes was refused with 413 \(let what stands between them take 8323072\)\. Use/,
+  ],
+])('a save that is refused with %i fails its run with a sentence', async (status, message) => {
+  const w = nelkap.workflow('w', () => nelkap.step.run('a', () => 1));
+  server.fault('/v1/saves', (response) => {
+    const problem = { status, code: `http_${status}`, detail: 'not now.' };
+    reply(response, status, problem, 'application/problem+json');
+    return true;
+  });
+  const answer = await play(nelkap.handler({ workflows: [w] }), callOf('w'));
+  expect(answer.error.message).toMatch(message);
 });
 
 /** A promise that stays open until its signal is aborted. */

@@ -123,9 +123,37 @@ test.each<[(step: any) => Promise<unknown>, string]>([
   ],
   [(step) => step.waitForEvent('x', { event: 'e', match: { a: {} } }), "no plain value at 'a'"],
   [(step) => step.waitForEvent('x', { event: 'e', match: { a: Number.NaN } }), "no plain value at 'a'"],
+  [
+    (step) => step.waitForEvent('x', { event: 'e', match: { 'payload.id': 'é'.repeat(2_048) } }),
+    "the value at 'payload.id' in match of the wait 'x' has 4098 bytes: give one of at most 4096",
+  ],
+  [
+    (step) => step.waitForEvent('x', { event: 'e', match: { ['p'.repeat(257)]: 1 } }),
+    "a path in match of the wait 'x' has 257 bytes: give one of at most 256",
+  ],
+  [
+    (step) =>
+      step.waitForEvent('x', {
+        event: 'e',
+        match: Object.fromEntries('abcdefghijk'.split('').map((path) => [path, 1])),
+      }),
+    "match of the wait 'x' has 11 paths: give at most 10",
+  ],
+  [
+    (step) => step.waitForEvent('x', { event: Array.from({ length: 17 }, () => 'e') }),
+    "the wait 'x' names 17 events: give at most 16",
+  ],
+  [
+    (step) => step.waitForEvent('x', { event: 'e', if: `payload.id == '${'x'.repeat(4_096)}'` }),
+    "if of the wait 'x' has 4112 bytes: give one of at most 4096, and decide the rest in the workflow",
+  ],
   [(step) => step.waitForEvent('x', { event: 'e', timeout: 'x' }), "timeout of the wait 'x' is no duration"],
   [(step) => step.invoke('x', {}), 'this is no workflow: make one with nelkap.workflow'],
   [(step) => step.invoke('x', nelkap.ref('c'), { deep: [1n] }), 'payload.deep[0] is a bigint'],
+  [
+    (step) => step.invoke('x', nelkap.ref('c'), 'x'.repeat(4 * 1024 * 1024)),
+    'payload has 4194306 bytes, more than 4194304: store it elsewhere, and give where it is',
+  ],
   [(step) => step.invoke('x', nelkap.ref('c'), 1, { timeuot: 1 }), "has the option 'timeuot'"],
   [(step) => step.claim('x', ''), "the key of the claim 'x' is no text: give one that is not empty"],
   [(step) => step.claim('x', 5), "the key of the claim 'x' is no text"],

@@ -380,7 +380,7 @@ export class Playing {
   private invalid(detail: string): void {
     if (this.phase === 'binding' || this.phase === 'claiming') this.phase = 'playing';
     this.outbox.clear();
-    const message = `The server and the SDK disagree: ${detail}. Use versions of both that fit each other.`;
+    const message = `The server and the SDK disagree: ${detail.replace(/\.$/, '')}. Use versions of both that fit each other.`;
     this.fatal({ name: 'ProtocolError', message });
   }
 

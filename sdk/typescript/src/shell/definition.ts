@@ -12,6 +12,8 @@ import { NelkapError } from '../errors.js';
 
 /** Names of workflows, steps and events have up to 256 bytes of UTF-8, on both sides of the protocol. */
 const NAME_BYTES_MAX = 256;
+/** A filter's text, as the server takes it. */
+const IF_BYTES_MAX = 4 * 1024;
 const RETRIES_MAX = 1_000;
 export const RETRIES_DEFAULT = 4;
 const LEASE_MS_MIN = 5_000;
@@ -147,8 +149,14 @@ function filter(given: Fields, what: string): { if?: string } {
 
 /** A filter's text; the server reads it. */
 export function checkIf(given: unknown, what: string): string | undefined {
-  if (given === undefined || (typeof given === 'string' && given.trim() !== '')) return given;
-  throw new TypeError(`if of ${what} is no text: give a condition such as 'payload.total > 0'`);
+  if (given === undefined) return undefined;
+  if (typeof given !== 'string' || given.trim() === '')
+    throw new TypeError(`if of ${what} is no text: give a condition such as 'payload.total > 0'`);
+  const bytes = encoder.encode(given).length;
+  if (bytes <= IF_BYTES_MAX) return given;
+  throw new TypeError(
+    `if of ${what} has ${bytes} bytes: give one of at most ${IF_BYTES_MAX}, and decide the rest in the workflow`,
+  );
 }
 
 function checkFunction(fn: unknown, option: string, workflow: string, example: string): unknown {

@@ -266,10 +266,7 @@ export class Destination {
     const isRefused = status === 400 || status === 413;
     for (const { call } of parts) {
       if (isRefused && parts.length === 1) {
-        call.saved({
-          status: 'invalid',
-          detail: error instanceof Error ? error.message : 'a save was refused',
-        });
+        call.saved({ status: 'invalid', detail: status === 413 ? tooLarge(parts) : messageOf(error) });
         continue;
       }
       if (isRefused) this.alone.add(call);
@@ -317,6 +314,16 @@ interface Answer {
   saves?: unknown;
   ends?: unknown;
   calls?: News[];
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : 'a save was refused';
+}
+
+/** The protocol has room for it, so that something between app and server has less. */
+function tooLarge([part]: readonly Part[]): string {
+  const bytes = bytesOf(part?.text ?? '');
+  return `a save of ${bytes} bytes was refused with 413 (let what stands between them take ${REQUEST_BYTES_MAX})`;
 }
 
 function misunderstood(): NelkapError {

@@ -1,7 +1,7 @@
 import type { Combinator, Part } from '../core/effect.js';
 import type { Entry, Wait } from '../core/message.js';
 import { stepError } from '../core/thrown.js';
-import { bytesOf } from '../core/text.js';
+import { bytesOf, type Encoded } from '../core/text.js';
 import { encode } from '../core/value.js';
 import { type Duration, instant, milliseconds } from '../duration.js';
 import { ResultError } from '../errors.js';
@@ -35,6 +35,13 @@ const SLEEP_MS_MAX = SLEEP_DAYS_MAX * 86_400_000;
 
 /** Promise 16. */
 const PAYLOAD_BYTES_MAX = 4 * 1024 * 1024;
+
+/** What the server takes of a wait: all of it together fits into a save. */
+const EVENTS_MAX = 16;
+const PATHS_MAX = 10;
+const PATH_BYTES_MAX = 256;
+/** A value of a match, as JSON. */
+const VALUE_BYTES_MAX = 4 * 1024;
 
 type Options = { was?: string } | undefined;
 
@@ -155,6 +162,8 @@ function eventStep(_: RunScope, name: string, options: WaitOptions<string>): Ask
   const { event, match, if: filter, since, timeout } = options ?? {};
   const names: readonly unknown[] = Array.isArray(event) ? event : [event];
   if (names.length === 0) throw new TypeError(`${what} needs the name of an event: give at least one`);
+  if (names.length > EVENTS_MAX)
+    throw new TypeError(`${what} names ${names.length} events: give at most ${EVENTS_MAX}`);
   if (since !== undefined && since !== 'run' && since !== 'wait')
     throw new TypeError(`since of ${what} is neither 'run' nor 'wait'`);
   const wait: Wait = {
@@ -172,16 +181,26 @@ type Match = Record<string, string | number | boolean | null>;
 
 function checkMatch(match: Match, what: string): Match {
   const leaves = new Set(['string', 'number', 'boolean']);
-  for (const [path, value] of Object.entries(match)) {
+  const entries = Object.entries(match);
+  if (entries.length > PATHS_MAX)
+    throw new TypeError(`match of ${what} has ${entries.length} paths: give at most ${PATHS_MAX}`);
+  for (const [path, value] of entries) {
     const isLeaf =
       value === null ||
       (leaves.has(typeof value) && !Number.isNaN(value) && Math.abs(Number(value)) !== Infinity);
-    if (path !== '' && isLeaf) continue;
-    throw new TypeError(
-      `match of ${what} has no plain value at '${path}': give a path such as 'payload.id' a text, a number, true, false or null`,
-    );
+    if (path === '' || !isLeaf)
+      throw new TypeError(
+        `match of ${what} has no plain value at '${path}': give a path such as 'payload.id' a text, a number, true, false or null`,
+      );
+    checkBytes(path, `a path in match of ${what}`, PATH_BYTES_MAX);
+    checkBytes(JSON.stringify(value), `the value at '${path}' in match of ${what}`, VALUE_BYTES_MAX);
   }
   return { ...match };
+}
+
+function checkBytes(text: string, what: string, limit: number): void {
+  const bytes = bytesOf(text);
+  if (bytes > limit) throw new TypeError(`${what} has ${bytes} bytes: give one of at most ${limit}`);
 }
 
 function invokeStep(
@@ -199,7 +218,7 @@ function invokeStep(
     kind: 'invoke',
     workflow: definition.name,
     app: app === call.message.run.app ? undefined : app,
-    payload: encode(payload, 'payload'),
+    payload: encodePayload(payload),
     timeoutMs: optionalMs(options?.timeout, `timeout of ${what}`),
   };
   return waitStep(name, wait, options, ['timeout'], what);
@@ -279,13 +298,16 @@ function restart(from: Scope | undefined, payload: unknown): Promise<never> {
   const { call, part } = scopeFor(from, what, `${what} was called`, 'call it when the step has ended');
   if (part !== undefined)
     throw new TypeError(inHandler(part, what, 'start a run of it with nelkap.run in a step'));
+  return call.restart(encodePayload(payload));
+}
+
+function encodePayload(payload: unknown): Encoded | undefined {
   const encoded = encode(payload, 'payload');
   const bytes = bytesOf(encoded?.text ?? '');
-  if (bytes > PAYLOAD_BYTES_MAX)
-    throw new ResultError(
-      `payload has ${bytes} bytes, more than ${PAYLOAD_BYTES_MAX}: store it elsewhere, and give where it is`,
-    );
-  return call.restart(encoded);
+  if (bytes <= PAYLOAD_BYTES_MAX) return encoded;
+  throw new ResultError(
+    `payload has ${bytes} bytes, more than ${PAYLOAD_BYTES_MAX}: store it elsewhere, and give where it is`,
+  );
 }
 
 function inHandler(part: Part, what: string, instead: string): string {
