@@ -3,7 +3,7 @@ import { shared } from '../src/shell/process.js';
 import { callOf, listen, play, headers } from './app.js';
 import { handler as nodeHandler } from '../src/adapters/node.js';
 import { patience } from './clock.js';
-import { nelkap, server } from './stage.js';
+import { log, nelkap, server } from './stage.js';
 
 test('stop lets running bodies finish, starts no other, and has the server call again', async () => {
   let finish: ((value: number) => void) | undefined;
@@ -99,4 +99,50 @@ test('losers of a race are aborted, and given up after their allowance', async (
     output: 1,
   });
   expect(aborted).toHaveBeenCalled();
+});
+
+test('steps that nobody awaited are named in the log when the code has ended', async () => {
+  const w = nelkap.workflow('w', async () => {
+    await nelkap.step.run('paid', () => 1);
+    void nelkap.step.run('notify', () => 2);
+    void nelkap.step.invoke('report', nelkap.ref('report'));
+    void nelkap.step.sleep('nap', '1h');
+    void nelkap.step.waitForEvent('approved', { event: 'e' });
+    return 'done';
+  });
+  const answer = await play(nelkap.handler({ workflows: [w] }), callOf('w'));
+  const message = (name: string): string => `step '${name}' was asked for and not awaited: it did not run`;
+  expect(log.warn.mock.calls.map(([said]) => said)).toEqual([message('notify'), message('report')]);
+  expect(answer).toMatchObject({
+    type: 'completed',
+    output: 'done',
+    logs: [
+      { level: 'warn', message: message('notify'), step: { name: 'notify', number: 1 }, attempt: 1 },
+      { level: 'warn', message: message('report'), step: { name: 'report', number: 1 }, attempt: 1 },
+    ],
+  });
+});
+
+test('so are one that failed beside the code and one that did not stop, and no loser of step.race', async () => {
+  const w = nelkap.workflow('w', async () => {
+    void nelkap.step.run('failed', () => Promise.reject(new Error('not now')));
+    void nelkap.step.run('deaf', () => new Promise<number>(() => {}));
+    const loser = nelkap.step.run('loser', () => new Promise<number>(() => {}));
+    await nelkap.step.race([loser, nelkap.step.run('quick', () => 1)]);
+    await nelkap.step.run('next', () => 2);
+  });
+  await play(nelkap.handler({ workflows: [w] }), callOf('w'));
+  expect(log.warn.mock.calls.map(([said]) => said)).toEqual([
+    "step 'failed' was asked for and not awaited: it failed, and is not tried again",
+    "step 'deaf' went on when the code had ended: its result is not saved",
+  ]);
+});
+
+test('code that fails has no more to say', async () => {
+  const w = nelkap.workflow('w', async () => {
+    void nelkap.step.run('notify', () => 2);
+    throw new Error('no');
+  });
+  expect(await play(nelkap.handler({ workflows: [w] }), callOf('w'))).toMatchObject({ type: 'failed' });
+  expect(log.warn).not.toHaveBeenCalled();
 });

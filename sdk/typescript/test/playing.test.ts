@@ -98,7 +98,9 @@ test('losers of a race are aborted, and given up after their allowance', () => {
   expect(played.apply({ on: 'threw', id: 9, attempt: 1, error: one, retriable: true, ...instants })).toEqual(
     [],
   );
-  expect(answerOf(played.apply({ on: 'allowance over' }))).toMatchObject({ type: 'completed', output: 1 });
+  const told = played.apply({ on: 'allowance over' });
+  expect(told).toMatchObject([{ do: 'tell', left: [{ name: 'b', number: 1, attempt: 1 }] }, { do: 'rest' }]);
+  expect(answerOf(played.rest())).toMatchObject({ type: 'completed', output: 1 });
 });
 
 // Rule H7.

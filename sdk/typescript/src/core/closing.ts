@@ -2,7 +2,7 @@ import type { Part } from './effect.js';
 import { Frozen } from './frozen.js';
 import type { History } from './history.js';
 import type { ClosingEnd, Entry, StepName } from './message.js';
-import { Named } from './step.js';
+import { Named, type Step } from './step.js';
 
 /** An undo whose turn has come: its body's name and number, and the step that the code gave it to, if it did. */
 export interface Undo {
@@ -68,4 +68,17 @@ export class Closing {
 
 function bodyOf({ name, number }: StepName): StepName {
   return { name, number: number + 1 };
+}
+
+export function undoStep({ of, id, entry }: Undo, retries: number): Step {
+  return {
+    // Ids of steps that the code asked for are 0 or more.
+    id: id ?? -entry,
+    ...of,
+    ask: { op: 'run', kind: 'run', retries },
+    isOrderly: true,
+    state: 'asked',
+    attempt: 1,
+    next: 'start',
+  };
 }

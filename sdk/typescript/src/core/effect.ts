@@ -8,6 +8,7 @@ import type {
   VerifiedMessage,
   Wait,
 } from './message.js';
+import type { Left } from './end.js';
 import type { Encoded } from './text.js';
 
 interface Body {
@@ -98,6 +99,8 @@ export type Effect =
   | { do: 'abort'; why: 'over' | 'superseded' | Ending['reason'] }
   /** Say `allowance over` after `ms`. */
   | { do: 'allow'; ms: number }
+  /** Write a line of the log for each step that the code has left behind. */
+  | { do: 'tell'; left: readonly Left[] }
   /** Answer the call; `keep`: deliver it through the API as well (C10). */
   | { do: 'answer'; message: EndMessage; keep: boolean }
   /** Answer what the code was found to do (D3). */

@@ -1,12 +1,15 @@
 import { sizeOf } from './item.js';
 import type { LogLines } from './log-lines.js';
-import type { Fence, Item, LogLine, Save } from './message.js';
+import type { EndMessage, Fence, Item, Save } from './message.js';
 import { bytesOf, stringify } from './text.js';
 
 /** An item over this size travels in a request of its own (protocol, *Saves*). */
 export const BESIDE_BYTES_MIN: number = 256 * 1024;
 /** What one playing puts into one save, in UTF-16 units: at most 6 MiB in UTF-8, so that it fits into a request. */
 const SAVE_UNITS_MAX = 2 * 1024 * 1024;
+const ANSWER_BYTES_MAX = 16 * 1024 * 1024;
+/** Room for the lines of the log in an answer: those of a save that was not answered, and those after it. */
+const LOG_BYTES_MAX = 2 * 1024 * 1024;
 
 /** What a playing has to save, in order, and the save that is under way: one at a time. */
 export class Outbox {
@@ -61,19 +64,21 @@ export class Outbox {
     this.items = [];
   }
 
-  /** Results that could not be saved, in order, as many as fit (C11). */
-  unsaved(bytes: number): Item[] {
+  /** Gives an answer what no save has brought to the server: results, as many as fit (C11), and lines of the log. */
+  addTo(message: EndMessage): void {
+    const unsaved = this.unsaved(ANSWER_BYTES_MAX - LOG_BYTES_MAX - stringify(message).length * 3);
+    if (unsaved.length > 0) message.unsaved = unsaved;
+    const logs = [...(this.sent?.message.logs ?? []), ...this.lines.takeLast()];
+    if (logs.length > 0) message.logs = logs;
+  }
+
+  private unsaved(bytes: number): Item[] {
     const items = [...(this.sent?.message.items ?? []), ...this.items].filter(
       ({ op }) => op === 'completed' || op === 'failed',
     );
     let left = bytes;
     const over = items.findIndex((item) => (left -= bytesOf(stringify(item)) + 1) < 0);
     return over === -1 ? items : items.slice(0, over);
-  }
-
-  /** The lines of the log that no save has brought to the server. */
-  unsent(): LogLine[] {
-    return [...(this.sent?.message.logs ?? []), ...this.lines.takeLast()];
   }
 
   private gather(): Item[] {

@@ -11,9 +11,9 @@ import type {
   SaveOutcome,
   StepName,
 } from './message.js';
-import { Closing, type Undo } from './closing.js';
+import { Closing, type Undo, undoStep } from './closing.js';
 import type { Effect, Input, Part } from './effect.js';
-import { suspended, unaskedIn, yielded } from './end.js';
+import { leftIn, suspended, unaskedIn, yielded } from './end.js';
 import { Frozen } from './frozen.js';
 import { History } from './history.js';
 import { Identity } from './identity.js';
@@ -22,15 +22,12 @@ import { LogLines, type Written } from './log-lines.js';
 import { Outbox } from './outbox.js';
 import { type Problem, undoMissing } from './problem.js';
 import { type Step, Steps } from './step.js';
-import { Encoded, stringify } from './text.js';
+import { Encoded } from './text.js';
 import { Trees } from './tree.js';
 import { Work } from './work.js';
 
 /** How long the losers of a race may take to stop (H6). */
 const ALLOWANCE_MS = 10_000;
-const ANSWER_BYTES_MAX = 16 * 1024 * 1024;
-/** Room for the lines of the log in an answer: those of a save that was not answered, and those after it. */
-const LOG_BYTES_MAX = 2 * 1024 * 1024;
 /** The step that a workflow's `once` is saved as (K4). No step of the code has this name. */
 const ONCE: StepName = { name: '', number: 1 };
 
@@ -88,6 +85,8 @@ export class Playing {
   private hurry: 'stopping' | 'time' | undefined;
   private ending: Ending | undefined;
   private fate: EndMessage | undefined;
+  private abandoned: readonly Step[] = [];
+  private hasTold = false;
 
   constructor(message: CallMessage, settings: Settings) {
     this.message = message;
@@ -460,7 +459,8 @@ export class Playing {
 
   private abandon(): void {
     if (this.fate === undefined) return;
-    for (const step of this.steps.in('running')) this.steps.move(step, 'dropped');
+    this.abandoned = this.steps.in('running');
+    for (const step of this.abandoned) this.steps.move(step, 'dropped');
   }
 
   private abort(why: 'over' | Ending['reason'] | 'superseded'): void {
@@ -502,7 +502,7 @@ export class Playing {
     if (this.phase !== 'playing' || this.turn !== 'none') return;
     if (isCutOff && this.steps.count('running') === 0) return this.answer(this.conclusion());
     if (this.ending !== undefined || this.fate !== undefined) {
-      if (this.work.isQuiet) this.answer(this.conclusion());
+      if (this.work.isQuiet && !this.tell()) this.answer(this.conclusion());
       return;
     }
     if (this.release() || isCutOff) return;
@@ -534,22 +534,12 @@ export class Playing {
   }
 
   /** Runs what the code gave to `step.undo`, unless it is under way. */
-  private undo({ of, id, entry }: Undo): void {
-    if (this.steps.get(of) !== undefined) return;
-    const { retries } = this.settings;
-    const step: Step = {
-      // Ids of steps that the code asked for are 0 or more.
-      id: id ?? -entry,
-      ...of,
-      ask: { op: 'run', kind: 'run', retries },
-      isOrderly: true,
-      state: 'asked',
-      attempt: 1,
-      next: 'start',
-    };
+  private undo(undo: Undo): void {
+    if (this.steps.get(undo.of) !== undefined) return;
+    const step = undoStep(undo, this.settings.retries);
     this.steps.add(step);
-    if (id !== undefined) return this.work.begin(step, this.identity.retryOf(step));
-    const error = new Encoded(JSON.stringify(undoMissing(of.name)));
+    if (undo.id !== undefined) return this.work.begin(step, this.identity.retryOf(step));
+    const error = new Encoded(JSON.stringify(undoMissing(step.name)));
     this.work.send(step, 'saving', failedItem(step, { error, retriable: false }));
   }
 
@@ -563,6 +553,16 @@ export class Playing {
     if (this.frozen === undefined || this.phase !== 'playing') return;
     this.effects.push({ do: 'verified', message: this.frozen.verified(this.history.unasked) });
     this.over();
+  }
+
+  /** Says once what the code has left behind where it ended well; true where that has to be heard before the answer. */
+  private tell(): boolean {
+    const { type } = this.conclusion();
+    if (this.hasTold || (type !== 'completed' && type !== 'restarted')) return false;
+    this.hasTold = true;
+    const left = leftIn(this.steps, this.trees, this.abandoned);
+    if (left.length > 0) this.effects.push({ do: 'tell', left }, { do: 'rest' });
+    return left.length > 0;
   }
 
   /** A run that is ending takes no other end (Z1). */
@@ -582,15 +582,11 @@ export class Playing {
 
   private answer(end: EndMessage): void {
     const message = this.end(end);
-    const unsaved = this.outbox.unsaved(ANSWER_BYTES_MAX - LOG_BYTES_MAX - stringify(message).length * 3);
-    if (unsaved.length > 0) message.unsaved = unsaved;
-    const logs = this.outbox.unsent();
-    if (logs.length > 0) message.logs = logs;
+    this.outbox.addTo(message);
+    const keep = message.unsaved !== undefined;
     this.phase = 'answered';
     this.fate = message;
-    this.effects.push(
-      this.connected ? { do: 'answer', message, keep: unsaved.length > 0 } : { do: 'end', message },
-    );
+    this.effects.push(this.connected ? { do: 'answer', message, keep } : { do: 'end', message });
   }
 
   private end(end: EndMessage): EndMessage {

@@ -18,6 +18,7 @@ const LEAVES_MAX = 10_000;
 /** The combinations of steps that the code made (H4), by the ids of their members. */
 export class Trees {
   private readonly trees = new Map<number, Tree>();
+  private readonly members = new Set<number>();
   private readonly heights = new Map<number, number>();
   private readonly statuses = new Map<number, Status>();
 
@@ -25,7 +26,13 @@ export class Trees {
   add(id: number, { how, of }: Tree): void {
     const height = 1 + of.reduce((most, member) => Math.max(most, this.heights.get(member) ?? 0), 0);
     this.heights.set(id, height);
+    for (const member of of) this.members.add(member);
     if (height <= HEIGHT_MAX) this.trees.set(id, { how, of });
+  }
+
+  /** Whether a step is a member of a combination. */
+  holds(id: number): boolean {
+    return this.members.has(id);
   }
 
   /** The code was shown a step's entry. */

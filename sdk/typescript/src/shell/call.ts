@@ -1,3 +1,4 @@
+import type { Left } from '../core/end.js';
 import type { Ask, Combinator, Effect, Input, Part } from '../core/effect.js';
 import type {
   CallMessage,
@@ -337,6 +338,15 @@ export class Call {
     });
   }
 
+  private tell(left: readonly Left[]): void {
+    const at = new Date(this.clock.now()).toISOString();
+    for (const { message, ...step } of left) {
+      this.log.warn(message);
+      const line = this.playing.log(() => written(at, 'warn', message, undefined), step, undefined);
+      if (line !== undefined) this.hooks?.wrote(line);
+    }
+  }
+
   private linesAreDue(): void {
     this.hasLines = false;
     this.apply({ on: 'logs due' });
@@ -389,6 +399,8 @@ export class Call {
         return this.abort(effect.why);
       case 'allow':
         return this.after(effect.ms, () => this.apply({ on: 'allowance over' }));
+      case 'tell':
+        return this.tell(effect.left);
       case 'answer':
         return this.answered(effect.message, effect.keep);
       case 'verified':
