@@ -1,8 +1,10 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { expect, test, vi } from 'vitest';
 import { Nelkap, RunCancelledError, RunFailedError, RunSkippedError, TimeoutError } from '../src/index.js';
 import { base32, idempotencyKey, typeId } from '../src/shell/key.js';
 import { shared } from '../src/shell/process.js';
 import { callOf, play } from './app.js';
+import { patience } from './clock.js';
 import { type Fault, faults, reply } from './server.js';
 import { log, nelkap, server } from './stage.js';
 
@@ -218,6 +220,64 @@ test('a send after its step ended acts as outside, with a warning', async () => 
   await play(nelkap.handler({ workflows: [w] }), callOf('w'));
   expect(server.paths('/v1/events')[0]?.body).toMatchObject({ id: expect.stringMatching(eventId) });
   expect(log.warn).toHaveBeenCalledWith(expect.stringMatching(/after its step 'a'/));
+});
+
+/** Plays a call until its step `b` runs, then has it superseded. */
+async function superseded(code: (hold: () => Promise<void>) => Promise<void>): Promise<void> {
+  const started = vi.fn();
+  const w = nelkap.workflow('w', () =>
+    code(() => {
+      started();
+      return new Promise<void>(() => {});
+    }),
+  );
+  const message = callOf('w');
+  const answer = play(nelkap.handler({ workflows: [w] }), message);
+  await vi.waitUntil(() => started.mock.calls.length > 0, patience);
+  server.tell({ call: message.call.id, status: 'superseded' });
+  expect(await answer).toMatchObject({ type: 'over' });
+}
+
+// Rule K2.
+test('what a settled step has left behind sends on when its call is superseded', async () => {
+  let tick = (): Promise<unknown> => Promise.resolve();
+  await superseded(async (hold) => {
+    await nelkap.step.run('a', () => {
+      tick = AsyncLocalStorage.bind(() => nelkap.emit({ event: 'tick', payload: 1 }));
+    });
+    await nelkap.step.run('b', hold);
+  });
+  await tick();
+  expect(server.paths('/v1/events').map((seen) => seen.body)).toMatchObject([
+    { event: 'tick', id: expect.any(String) },
+  ]);
+  expect(log.warn.mock.calls).toEqual([[expect.stringMatching(/emit\('tick'\) came after its step 'a'/)]]);
+});
+
+// Rules K2, H7.
+test('code that was under way when its call was superseded sends nothing more, also once it has settled, and says so once', async () => {
+  const ticks: (() => Promise<unknown>)[] = [];
+  let settle = (): void => {};
+  await superseded(async (hold) => {
+    ticks.push(AsyncLocalStorage.bind(() => nelkap.emit({ event: 'tick', payload: 1 })));
+    await nelkap.step.run('b', () => {
+      ticks.push(AsyncLocalStorage.bind(() => nelkap.emit({ event: 'tick', payload: 2 })));
+      return Promise.race([hold(), new Promise<void>((resolve) => (settle = resolve))]);
+    });
+  });
+  settle();
+  await new Promise(setImmediate);
+  const sent = vi.fn();
+  for (const tick of ticks) void tick().then(sent, sent);
+  await new Promise(setImmediate);
+  expect(sent).not.toHaveBeenCalled();
+  expect(server.paths('/v1/events')).toEqual([]);
+  expect(log.warn.mock.calls).toEqual([
+    [
+      "nelkap.emit('tick') came with the context of a call that is over, and is not sent: " +
+        'make what outlives a call, such as an interval or a pool, outside workflows and steps',
+    ],
+  ]);
 });
 
 function run(parts: object): object {

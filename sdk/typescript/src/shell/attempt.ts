@@ -8,7 +8,7 @@ import type { StepContext } from '../step.js';
 import type { Call } from './call.js';
 import { shared } from './process.js';
 import { retryAfterMs } from './retry-after.js';
-import { type Scope, type StepScope, stepScope } from './scope.js';
+import { close, type Scope, type StepScope, stepScope } from './scope.js';
 
 type Outcome = Settled extends infer Each
   ? Each extends unknown
@@ -47,9 +47,11 @@ export function attempt(options: AttemptOptions): Attempt {
   const scope = stepScope({ call, ...step, signal: controller.signal, isCheck });
   const instant = (): string => new Date(call.clock.now()).toISOString();
   const startedAt = instant();
+  let isSettled = false;
   const settle = (how: () => Omit<Outcome, 'startedAt' | 'endedAt'>): void => {
-    if (scope.closed) return;
-    scope.closed = true;
+    if (isSettled) return;
+    isSettled = true;
+    close(scope);
     forget();
     options.settle({ ...how(), startedAt, endedAt: instant() } as Outcome);
   };

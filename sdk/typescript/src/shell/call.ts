@@ -32,7 +32,7 @@ import { pause, pauseMs } from './pause.js';
 import { payloadFor } from './payload.js';
 import { retryAfterMs } from './retry-after.js';
 import { type Clock, macrotask, randomHex, shared } from './process.js';
-import type { RunScope, Scope } from './scope.js';
+import { close, type RunScope, type Scope } from './scope.js';
 
 /** What a call's connection is to be answered: a text of ours, a failure that counts as a cut, or nothing more. */
 export type CallAnswer = { is: 'answer'; text: string } | { is: 'cut' } | { is: 'none' };
@@ -456,7 +456,7 @@ export class Call {
 
   private async play({ part, entries = [] }: Effect & { do: 'play' }): Promise<void> {
     const isFrozen = part === undefined && (this.isVerifying || this.message.ending !== undefined);
-    const scope: RunScope = { kind: 'run', call: this, part, isFrozen };
+    const scope: RunScope = { kind: 'run', call: this, part, isFrozen, closed: false };
     try {
       const output = await this.within(scope, () =>
         part === undefined ? this.callFunction(scope) : this.callHandler(scope, part, entries),
@@ -468,6 +468,8 @@ export class Call {
       const retriable = !isFinal(error) && !isStepError(error);
       const retry = { retriable, retryAfterMs: retryAfterMs(error) };
       this.apply({ on: 'failed', error: encodeError(error), ...retry, part });
+    } finally {
+      close(scope);
     }
   }
 

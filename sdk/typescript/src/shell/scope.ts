@@ -1,26 +1,31 @@
 import type { Part } from '../core/effect.js';
 import type { Call } from './call.js';
 
-/** The code that runs outside steps: the workflow's function, or a handler of its. */
-export interface RunScope {
-  readonly kind: 'run';
+interface Closable {
   readonly call: Call;
+  /**
+   * Its code has settled: what is still sent in it is outside any run (K2). It stays open for good where the call was superseded
+   * first: what that code still does must leave no mark.
+   */
+  closed: boolean;
+}
+
+/** The code that runs outside steps: the workflow's function, or a handler of its. */
+export interface RunScope extends Closable {
+  readonly kind: 'run';
   readonly part: Part;
   /** It is played against saved steps alone, and starts and sends nothing: in a closing, and to be verified (D3). */
   readonly isFrozen: boolean;
 }
 
 /** One attempt of a step. */
-export interface StepScope {
+export interface StepScope extends Closable {
   readonly kind: 'step';
-  readonly call: Call;
   readonly name: string;
   readonly number: number;
   readonly signal: AbortSignal;
   /** It is the step's check, which looks and leaves no mark (S4). */
   readonly isCheck: boolean;
-  /** The attempt has settled: what it still sends is outside any run (K2). */
-  closed: boolean;
   /** The attempt took too long, and its function may still run: what it sends is refused (K2). */
   abandoned: boolean;
   /** How many sends of each kind and name there were (K1). */
@@ -44,4 +49,9 @@ export function stepScope(of: Pick<StepScope, 'call' | 'name' | 'number' | 'sign
     sending: new Set(),
     poison: undefined,
   };
+}
+
+/** The scope's code has settled. */
+export function close(scope: Scope): void {
+  scope.closed = !scope.call.isSuperseded;
 }

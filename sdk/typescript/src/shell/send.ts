@@ -92,7 +92,7 @@ export async function sendEvents(
 
 function send(sender: Sender, path: string, list: readonly Sent[], isList: boolean): Promise<unknown> {
   const { scope, settings } = sender;
-  if (scope?.call.isSuperseded) return forEver();
+  if (scope !== undefined && isLost(scope)) return lost(settings, list);
   if (isFrozen(scope)) {
     const handles = list.map(pretended);
     return Promise.resolve(isList ? handles : handles[0]);
@@ -103,6 +103,21 @@ function send(sender: Sender, path: string, list: readonly Sent[], isList: boole
   warnOfPlace(sender, list);
   for (const { kind, body } of list) body.id ??= typeId(kind === 'run' ? 'run' : 'evt', shared().clock.now());
   return deliver(addressFor(sender), path, bodyOf(list, isList));
+}
+
+/** Whether the code was under way when its call was superseded, or its step when its call was over: it must leave no mark (H7). */
+function isLost({ kind, call, closed }: Scope): boolean {
+  return !closed && (kind === 'step' ? call.isOver : call.isSuperseded);
+}
+
+/** What outlives its call must not lose its sends without a word. */
+function lost(settings: Settings, list: readonly Sent[]): Promise<never> {
+  const what = `${callOf(list)} came with the context of a call that is over, and is not sent`;
+  warnOnce(
+    settings,
+    `${what}: make what outlives a call, such as an interval or a pool, outside workflows and steps`,
+  );
+  return forEver();
 }
 
 /** Whether the code must leave no mark: it is played against saved steps alone. */
@@ -135,7 +150,6 @@ async function sendInStep(
   list: readonly Sent[],
   isList: boolean,
 ): Promise<unknown> {
-  if (scope.call.isOver) return forEver();
   const { name, number } = scope;
   const unkeyed = list.filter((sent) => !sent.isKeyed).map((sent) => `${sent.kind} ${sent.name}`);
   const twice = unkeyed.find((place) => scope.sending.has(place));
@@ -216,13 +230,12 @@ const warned: WeakMap<object, Set<string>> = new WeakMap();
 
 /** Outside steps a send acts every time the code runs (promise 9): says so once for each place. */
 function warnOfPlace({ scope, settings }: Sender, list: readonly Sent[]): void {
-  const what = list.map((sent) => `'${sent.name}'`).join(', ');
-  const act = list[0]?.kind === 'run' ? 'nelkap.run' : 'nelkap.emit';
+  const sends = callOf(list);
   if (scope === undefined) {
     if (!settings.isDev || shared().bodies === 0) return;
     return warnOnce(
       settings,
-      `${act}(${what}) was called while a step runs, but not by a step: if a step did it, use the nelkap of its context`,
+      `${sends} was called while a step runs, but not by a step: if a step did it, use the nelkap of its context`,
     );
   }
   const { workflow } = scope.call.message.run;
@@ -230,13 +243,18 @@ function warnOfPlace({ scope, settings }: Sender, list: readonly Sent[]): void {
     const place = `workflow '${workflow}'${callSite()}`;
     return warnOnce(
       settings,
-      `${act}(${what}) outside a step in ${place} acts every time the code runs: place it in nelkap.step.run`,
+      `${sends} outside a step in ${place} acts every time the code runs: place it in nelkap.step.run`,
     );
   }
   warnOnce(
     settings,
-    `${act}(${what}) came after its step '${scope.name}' in workflow '${workflow}' had ended, and acts every time: await it in the step`,
+    `${sends} came after its step '${scope.name}' in workflow '${workflow}' had ended, and acts every time: await it in the step`,
   );
+}
+
+function callOf(list: readonly Sent[]): string {
+  const what = list.map((sent) => `'${sent.name}'`).join(', ');
+  return `${list[0]?.kind === 'run' ? 'nelkap.run' : 'nelkap.emit'}(${what})`;
 }
 
 function warnOnce(settings: Settings, message: string): void {
