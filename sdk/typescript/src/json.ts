@@ -2,8 +2,11 @@
 export type JsonValue = string | number | boolean | null | JsonValue[] | { [key: string]: JsonValue };
 
 type Primitive = string | number | boolean | null | undefined | void;
-/** Types that need no change. Tested first: a recursive `JSONValue` (type-fest, Prisma, AI SDK) would not end otherwise. */
+/** Types that JSON holds. Tested first: a recursive `JSONValue` (type-fest, Prisma, AI SDK) would not end otherwise. */
 type JsonLike = Primitive | readonly JsonLike[] | { readonly [key: string]: JsonLike };
+/** Those of them that come back as they are: no array holds undefined. */
+type Unchanged = Kept | undefined | void;
+type Kept = string | number | boolean | null | readonly Kept[] | { readonly [key: string]: Unchanged };
 type AnyFunction = ((...args: never) => unknown) | (abstract new (...args: never) => unknown);
 /** Objects whose contents JSON.stringify drops. Structural, so that neither DOM nor Node types are needed. */
 type Opaque =
@@ -29,17 +32,27 @@ type Json<T> = 0 extends 1 & T
   ? T // any
   : unknown extends T
     ? T // unknown stays unknown
-    : T extends JsonLike
+    : T extends Unchanged
       ? T
       : T extends bigint | symbol | AnyFunction
         ? never
         : T extends { toJSON(...args: never): infer J }
           ? Json<J>
-          : T extends readonly unknown[]
-            ? { [K in keyof T]: Json<T[K]> }
+          : T extends readonly (infer E)[]
+            ? List<T, E>
             : T extends Opaque
               ? never
               : { [K in keyof T as K extends symbol ? never : K]: Json<T[K]> };
+
+/** Arrays apart from tuples: a mapped type looks into a recursive type at once, and would not end. */
+type List<T extends readonly unknown[], E> = E[] extends T
+  ? T extends unknown[]
+    ? Item<E>[]
+    : readonly Item<E>[]
+  : { [K in keyof T]: Item<T[K]> };
+
+/** What is undefined in an array comes back as null. */
+type Item<T> = T extends undefined | void ? null : Json<T>;
 
 /** `unknown` when T survives JSON, else a type that nothing is assignable to and whose name says where and why. */
 export type Savable<T> = [T] extends [Json<T>]

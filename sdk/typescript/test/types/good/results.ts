@@ -39,9 +39,22 @@ const u = await step.run('u', () => ({ at: new Date(), opt: undefined as Date | 
 const v = await step.run('v', () => ({ m: { x: 1 } as Record<string, Date | number>, buf: undefined as null | undefined })); const vx: string | number | undefined = v.m['x'];
 const w = await step.run('w', () => [new Date(), 1] as const); const w0: string = w[0]; const w1: 1 = w[1];
 
+// undefined comes back as null in an array, and is left out of an object
+const y = await step.run('y', () => [1, undefined] as (number | undefined)[]); same<typeof y, (number | null)[]>(true);
+const z = await step.run('z', () => ({ pair: ['a', undefined] as [string, string | undefined], gone: undefined as string | undefined }));
+same<typeof z, { pair: [string, string | null]; gone: string | undefined }>(true);
+const aa = await step.run('aa', () => [[undefined as Date | undefined]]); same<typeof aa, (string | null)[][]>(true);
+const ab = await step.run('ab', async () => Promise.all([step.sleep('ac', 1)])); same<typeof ab, [null]>(true);
+const ac = await step.run('ad', () => ({ list: [] as { note?: string; opt: string | undefined }[] })); same<typeof ac, { list: { note?: string; opt: string | undefined }[] }>(true);
+type Nested = string | undefined | Nested[];
+const ad = await step.run('ae', () => 'x' as Nested); const ad1: string | null | undefined | unknown[] = ad;
+const ae = await step.run('af', () => [] as any[]); same<typeof ae, any[]>(true);
+const af = await step.run('ag', () => [] as unknown[]); same<typeof af, unknown[]>(true);
+const ag = await nelkap.step.invoke('ah', nelkap.workflow('w', async () => [undefined as number | undefined])); same<typeof ag, (number | null)[]>(true);
+
 // a wrapper of step.run, with the exported types
 export async function saved<T>(name: string, fn: StepFunction<T>): Promise<Stored<T>> { return step.run<T>(name, fn); }
 const x = await saved('x', async ({ attempt }) => ({ at: new Date(), attempt })); same<typeof x, { at: string; attempt: number }>(true);
 // a wrapper that names the type itself
 export async function savedOrder(fn: () => Promise<Order>): Promise<Order> { return step.run('order', fn); }
-void [bAt, bAt2, by, vx, w0, w1];
+void [bAt, bAt2, by, vx, w0, w1, ad1];

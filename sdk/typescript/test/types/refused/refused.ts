@@ -94,3 +94,4 @@ step.run('ag', () => ({ h: new Headers() })); // refused: result.h is an iterabl
 step.run('ah', async () => new FormData()); // refused: result is an iterable
 step.run('ai', function* () { yield 1; }); // refused: result is an iterable
 nelkap.workflow('ab', async function* () { yield 1; }); // refused: result is an iterable
+nelkap.workflow('ac', async (ids: (string | undefined)[]) => ids.length); // refused: a payload arrives as JSON, that is as
