@@ -284,9 +284,27 @@ func TestOnceClaimsBeforeAnythingRuns(t *testing.T) {
 	}
 }
 
+// Section 3 of the protocol: a key has 1 to 512 bytes.
+func TestAKeyHasUpTo512Bytes(t *testing.T) {
+	key := strings.Repeat("é", 256)
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, nelkap.Options{})
+		nelkap.NewWorkflow(s.app, "w", nelkap.NoResult(func(ctx context.Context, _ order) error {
+			_, err := step.Claim(ctx, "a", key)
+			return err
+		}), nelkap.Once(func(order) string { return key }))
+		if a := s.call("w", order{}); a.Type != "completed" {
+			t.Errorf("answer %+v %+v", a, a.Error)
+		}
+		if got := registered(t, s.saves); !slices.Equal(got, []string{"claim  1 key=" + key, "claim a 1 key=" + key}) {
+			t.Errorf("saved %q", got)
+		}
+	})
+}
+
 func TestOnceWithoutAKeyFailsTheRun(t *testing.T) {
 	for want, key := range map[string]func(order) string{
-		"empty": func(order) string { return "" }, "300 bytes": func(order) string { return strings.Repeat("x", 300) },
+		"empty": func(order) string { return "" }, "513 bytes": func(order) string { return strings.Repeat("x", 513) },
 		"oh no": func(order) string { panic("oh no") },
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -336,7 +354,7 @@ func TestWaitsThatCanNotBeAreRefused(t *testing.T) {
 		"leave out SinceWait":            callback(step.SinceWait()),
 		"only a callback of NewCallback": ctxOnly(func(ctx context.Context) error { _, _, err := new(step.Callback[int]).Wait(ctx); return err }),
 		"the key of a claim is empty":    claim(""),
-		"has 257 bytes":                  claim(strings.Repeat("x", 257)),
+		"has 513 bytes":                  claim(strings.Repeat("x", 513)),
 		"must be UTF-8":                  claim("\xff"),
 		"kept for ever":                  claim("k", step.For(0)),
 		"neither Retries nor a check":    ctxOnly(func(ctx context.Context) error { return step.Do(ctx, "a", nil, step.AtMostOnce(), step.Retries(1)) }),

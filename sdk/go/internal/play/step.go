@@ -18,6 +18,8 @@ import (
 const (
 	// nameBytesMax bounds a name: the server's limit.
 	nameBytesMax = 256
+	// keyBytesMax bounds the key of a run or a claim: the protocol's limit.
+	keyBytesMax = 512
 	// restartBytesMax bounds the payload of a restart: the server's limit for payloads.
 	restartBytesMax = 4 << 20
 )
@@ -40,8 +42,8 @@ func CheckKey(what, key string) error {
 	switch {
 	case key == "":
 		return fmt.Errorf("nelkap: the key of %s is empty, so that all would share it: make it of what there is one of, such as an order's id", what)
-	case len(key) > nameBytesMax:
-		return fmt.Errorf("nelkap: the key of %s has %d bytes, and at most %d can be kept: use an id or a hash", what, len(key), nameBytesMax)
+	case len(key) > keyBytesMax:
+		return fmt.Errorf("nelkap: the key of %s has %d bytes, and at most %d can be kept: use an id or a hash", what, len(key), keyBytesMax)
 	case !utf8.ValidString(key):
 		return fmt.Errorf("nelkap: the key of %s must be UTF-8, %q is not", what, key)
 	}
