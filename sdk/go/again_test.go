@@ -127,3 +127,80 @@ func TestCausesAreKept(t *testing.T) {
 		})
 	}
 }
+
+// rounds unwraps to itself, once or twice.
+type rounds struct{ twice bool }
+
+func (e *rounds) Error() string { return "round" }
+
+func (e *rounds) Unwrap() []error {
+	if e.twice {
+		return []error{e, e}
+	}
+	return []error{e}
+}
+
+// round unwraps to itself, as a pointer that was set to the wrong error does.
+type round struct{}
+
+func (e *round) Error() string { return "round" }
+func (e *round) Unwrap() error { return e }
+
+func TestErrorsThatUnwrapToThemselvesEnd(t *testing.T) {
+	itself := &nelkap.RunError{Name: "Error", Message: "round"}
+	itself.Cause = itself
+	for name, c := range map[string]struct {
+		thrown    error
+		retriable bool
+	}{
+		"one":                     {&round{}, true},
+		"a list":                  {&rounds{}, true},
+		"a tree":                  {&rounds{twice: true}, true},
+		"a saved one":             {itself, true},
+		"non retriable":           {nelkap.NonRetriable(&round{}), false},
+		"non retriable beside it": {errors.Join(&round{}, nelkap.NonRetriable(errors.New("no"))), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(t, nelkap.Options{})
+				nelkap.NewWorkflow(s.app, "body", nelkap.NoResult(func(ctx context.Context, _ nelkap.None) error {
+					return step.Do(ctx, "a", func(context.Context) error { return c.thrown })
+				}))
+				nelkap.NewWorkflow(s.app, "branch", nelkap.NoResult(func(ctx context.Context, _ nelkap.None) error {
+					return step.Parallel(ctx, func(context.Context) error { return c.thrown })
+				}))
+				if a := s.call("branch", nil); a.Type != "failed" || a.Retriable != c.retriable || !strings.HasPrefix(a.Error.Message, "round") {
+					t.Errorf("answer %+v, %+v", a, a.Error)
+				}
+				s.call("body", nil)
+				if len(s.saves) != 1 || s.saves[0].Retriable != c.retriable || !strings.HasPrefix(s.saves[0].Error.Message, "round") {
+					t.Errorf("saved %+v", s.saves)
+				}
+				causes := 0
+				for e := s.saves[0].Error.Cause; e != nil; e = e.Cause {
+					causes++
+				}
+				if causes > 8 {
+					t.Errorf("%d causes were saved", causes)
+				}
+			})
+		})
+	}
+}
+
+// Errors that join many are looked through to the last.
+func TestMarksOfJoinedErrorsAreFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, nelkap.Options{})
+		nelkap.NewWorkflow(s.app, "w", nelkap.NoResult(func(context.Context, nelkap.None) error {
+			var all []error
+			for i := range 1000 {
+				all = append(all, fmt.Errorf("item %d: %w", i, errors.New("no")))
+			}
+			return errors.Join(append(all, nelkap.NonRetriable(errors.New("bad")))...)
+		}))
+		if a := s.call("w", nil); a.Type != "failed" || a.Retriable {
+			t.Errorf("answer %+v", a)
+		}
+	})
+}

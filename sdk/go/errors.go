@@ -124,11 +124,12 @@ func runError(e *wire.Error) *RunError {
 	return &RunError{Name: e.Name, Message: e.Message, Stack: e.Stack, Cause: runError(e.Cause), Fields: e.Fields}
 }
 
-func (e *RunError) wire() *wire.Error {
-	if e == nil {
+// wire is e for the server, with as many of its causes as travel: one that users made may be its own.
+func (e *RunError) wire(depth int) *wire.Error {
+	if e == nil || depth > causesMax {
 		return nil
 	}
-	return &wire.Error{Name: e.Name, Message: e.Message, Stack: e.Stack, Cause: e.Cause.wire(), Fields: e.Fields}
+	return &wire.Error{Name: e.Name, Message: e.Message, Stack: e.Stack, Cause: e.Cause.wire(depth + 1), Fields: e.Fields}
 }
 
 // failureOf is how err is saved. It never panics, whatever the methods of err do.
@@ -137,15 +138,28 @@ func failureOf(err error) (end core.Settled) {
 	defer func() {
 		_ = recover() // an Is, As or Unwrap of the user's panicked: what is set so far stands
 	}()
-	if after, ok := errors.AsType[retryAfterError](err); ok {
+	if after, ok := find[retryAfterError](err); ok {
 		end.RetryAfter = after.after
-	} else if _, ok := errors.AsType[*StepError](err); ok {
+	} else if _, ok := find[*StepError](err); ok {
 		end.Retriable = false
 	}
-	if _, ok := errors.AsType[nonRetriableError](err); ok {
+	if _, ok := find[nonRetriableError](err); ok {
 		end.Retriable = false
 	}
 	return end
+}
+
+// find is errors.AsType, which is for ever in an error that unwraps to itself, over the layers that are looked at.
+func find[E error](err error) (found E, ok bool) {
+	for layer := range play.Layers(err) {
+		if found, ok = layer.(E); ok { //nolint:errorlint // each layer is looked at as what it is
+			return found, true
+		}
+		if as, has := layer.(interface{ As(target any) bool }); has && as.As(&found) {
+			return found, true
+		}
+	}
+	return found, false
 }
 
 // causesMax is how many causes of an error are looked at: as many as travel.
@@ -160,11 +174,11 @@ func savedError(err error, depth int) *wire.Error {
 		return savedError(e.error, depth)
 	case *StepError:
 		if e != nil && e.Err != nil {
-			return e.Err.wire()
+			return e.Err.wire(0)
 		}
 	case *RunError:
 		if e != nil {
-			return e.wire()
+			return e.wire(0)
 		}
 	case *play.PanicError:
 		return &wire.Error{Name: "panic", Message: textOf(func() string { return fmt.Sprint(e.Value) }), Stack: e.Stack}

@@ -2,6 +2,7 @@ package play
 
 import (
 	"errors"
+	"iter"
 
 	"github.com/nelkap/nelkap/sdk/go/internal/core"
 )
@@ -63,14 +64,55 @@ func (p *Playing) refused(l *lane, err error) error {
 	return p.exit(l)
 }
 
-// Misuse is true for errors of Step that trying again would not mend.
+// Misuse is true for errors of Step that trying again would not mend. err may be a branch's.
 func Misuse(err error) bool {
-	for _, misuse := range []error{ErrInStep, ErrStepInFlight, ErrBranchEnded, ErrLast, ErrUndoInHandler, ErrStepsMax, errName} {
-		if errors.Is(err, misuse) {
-			return true
+	for layer := range Layers(err) {
+		is, _ := layer.(interface{ Is(target error) bool })
+		for _, misuse := range []error{ErrInStep, ErrStepInFlight, ErrBranchEnded, ErrLast, ErrUndoInHandler, ErrStepsMax, errName} {
+			if layer == misuse || is != nil && is.Is(misuse) { //nolint:errorlint // each layer is looked at by itself
+				return true
+			}
 		}
 	}
 	return false
+}
+
+const (
+	// layersDeepMax bounds how deep the layers of an error are looked at: people's have a dozen.
+	layersDeepMax = 100
+	// layersMax bounds how many are looked at in all: as many as an error that joins one of each step has.
+	layersMax = 10_000
+)
+
+// Layers are err and what it wraps, each branch before the next, as errors.Is goes through them; but not without end where an error of
+// the user's unwraps to itself.
+func Layers(err error) iter.Seq[error] {
+	return func(yield func(error) bool) {
+		left := layersMax
+		layers(err, 0, &left, yield)
+	}
+}
+
+// layers is false when no more are wanted.
+func layers(err error, depth int, left *int, yield func(error) bool) bool {
+	if err == nil || depth >= layersDeepMax || *left == 0 {
+		return true
+	}
+	*left--
+	if !yield(err) {
+		return false
+	}
+	switch e := err.(type) { //nolint:errorlint // one layer is unwrapped at a time
+	case interface{ Unwrap() error }:
+		return layers(e.Unwrap(), depth+1, left, yield)
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			if !layers(inner, depth+1, left, yield) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 var errName = errors.New("nelkap: bad name")
