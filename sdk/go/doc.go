@@ -23,7 +23,8 @@
 //   - Code outside steps runs again on every call of the run: keep it free of effects, and let what it decides depend on the
 //     payload and on steps' results alone.
 //   - Results, payloads and outputs travel as JSON, also the first time. What JSON can't hold is an error that names the
-//     path: NaN, channels, functions, text that is not UTF-8, structs with unexported fields and no MarshalJSON.
+//     path: NaN, channels, functions, text that is not UTF-8, structs with unexported fields and no MarshalJSON, or with an embedded
+//     type's MarshalJSON alone, fields that lose their JSON name to another, and whole numbers beyond ±2^53 in an interface.
 //   - An error that a step threw comes back as a *StepError, not as the error it was: errors.Is(err, sql.ErrNoRows) is false
 //     in the workflow, on the first pass too. Decide inside the step.
 //   - A call of a run may end at a step, for example while the step sleeps or waits for its next attempt. The function's goroutine

@@ -236,7 +236,7 @@ func fieldsOf(err error) (fields json.RawMessage) {
 	if v.Kind() != reflect.Struct {
 		return nil
 	}
-	kept := map[string]any{}
+	kept := map[string]json.RawMessage{}
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -246,9 +246,8 @@ func fieldsOf(err error) (fields json.RawMessage) {
 		if name == "" {
 			name = f.Name
 		}
-		field := v.Field(i).Interface()
-		if _, err := value.Encode(name, &field); err == nil {
-			kept[name] = field
+		if text, err := value.EncodeAny(name, v.Field(i).Interface()); err == nil {
+			kept[name] = text
 		}
 	}
 	if len(kept) == 0 {

@@ -71,7 +71,7 @@ func (a *App) Emit(ctx context.Context, events ...Event) ([]Emitted, error) {
 			continue
 		}
 		var err error
-		if messages[i].Payload, err = value.Encode("payload", &e.Payload); err != nil {
+		if messages[i].Payload, err = value.EncodeAny("payload", e.Payload); err != nil {
 			return nil, NonRetriable(fmt.Errorf("nelkap: the payload of event %q can't be sent: %w", e.Name, err))
 		}
 	}

@@ -38,7 +38,7 @@ func FromStep(name string) ReplayOption {
 // WithPayload gives the replay another payload; p is encoded as that of Run.
 func WithPayload(p any) ReplayOption {
 	return replayOption(func(m *replayMessage) {
-		payload, err := value.Encode("payload", &p)
+		payload, err := value.EncodeAny("payload", p)
 		if err != nil && m.err == nil {
 			m.err = fmt.Errorf("nelkap: the payload of a replay can't be sent: %w", err)
 		}

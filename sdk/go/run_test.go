@@ -186,6 +186,11 @@ func TestPanicsAreFailures(t *testing.T) {
 	})
 }
 
+type startedOrder struct {
+	nelkap.Handle[int]
+	OrderID string
+}
+
 // Rule S3.
 func TestUnsavableResultsFailAtOnceAndSayThatTheBodyRan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -195,19 +200,20 @@ func TestUnsavableResultsFailAtOnceAndSayThatTheBodyRan(t *testing.T) {
 		nelkap.NewWorkflow(s.app, "w", nelkap.NoResult(func(ctx context.Context, _ nelkap.None) error {
 			_, err := step.Run(ctx, "chan", constant(map[string]any{"deep": []any{make(chan int)}}))
 			_, err2 := step.Run(ctx, "large", constant(strings.Repeat("x", 2000)))
-			caught = []string{err.Error(), err2.Error()}
+			_, err3 := step.Run(ctx, "embedded", constant(startedOrder{nelkap.Handle[int]{ID: "run_1"}, "o_1"}))
+			caught = []string{err.Error(), err2.Error(), err3.Error()}
 			return nil
 		}))
 		if a := s.call("w", nil); a.Type != "completed" {
 			t.Fatalf("answer %+v", a)
 		}
-		for i, want := range []string{`result["deep"][0]`, "2002 bytes"} {
+		for i, want := range []string{`result["deep"][0]`, "2002 bytes", "the field OrderID would be lost"} {
 			if !strings.Contains(caught[i], want) || !strings.Contains(caught[i], "body ran") {
 				t.Errorf("the code got %q", caught[i])
 			}
-		}
-		if s.saves[0].Retriable || s.saves[1].Retriable {
-			t.Error("such failures are retried")
+			if s.saves[i].Retriable {
+				t.Errorf("%q is retried", caught[i])
+			}
 		}
 	})
 }

@@ -86,7 +86,7 @@ func (s Schedules) Put(ctx context.Context, id string, as Schedule) (*ScheduleRe
 	}
 	if as.Payload != nil {
 		var err error
-		if m.Payload, err = value.Encode("payload", &as.Payload); err != nil {
+		if m.Payload, err = value.EncodeAny("payload", as.Payload); err != nil {
 			return nil, NonRetriable(fmt.Errorf("nelkap: the payload of schedule %q can't be sent: %w", id, err))
 		}
 	}

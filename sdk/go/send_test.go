@@ -100,6 +100,24 @@ func TestOptionsOfRunTravel(t *testing.T) {
 	})
 }
 
+// The payload of an event is any only since its type is the receiver's to know: a number of its own is as wide as it is.
+func TestNumbersOfAnEventsPayloadTravelWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, nelkap.Options{URL: "http://testnumbersofaneventspayloadtravelwhole.test"})
+		sends := answersSends(s)
+		if _, err := s.app.Emit(t.Context(), nelkap.Event{Name: "e", Payload: struct{ ID int64 }{1<<53 + 1}}); err != nil {
+			t.Error(err)
+		}
+		if got := sends(); len(got) != 1 || string(got[0].Payload) != `{"ID":9007199254740993}` {
+			t.Errorf("sent %+v", got)
+		}
+		_, err := s.app.Emit(t.Context(), nelkap.Event{Name: "e", Payload: map[string]any{"id": int64(1<<53 + 1)}})
+		if err == nil || !strings.Contains(err.Error(), `payload["id"] is the whole number`) {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
 func TestOptionsOfRunThatDoNotFitAreRefused(t *testing.T) {
 	app := nelkap.New(nelkap.Options{})
 	wf := child(app)

@@ -211,7 +211,7 @@ func Post(ctx context.Context, callback string, payload any) error {
 	if !ok {
 		return ErrNotInTest
 	}
-	text, err := value.Encode("payload", &payload)
+	text, err := value.EncodeAny("payload", payload)
 	if err != nil {
 		return fmt.Errorf("nelkaptest: the payload for callback %q can't be sent: %w", callback, err)
 	}
@@ -232,7 +232,7 @@ func eventOf(e nelkap.Event) (*event, error) {
 		return made, nil
 	}
 	var err error
-	if made.Payload, err = value.Encode("payload", &e.Payload); err != nil {
+	if made.Payload, err = value.EncodeAny("payload", e.Payload); err != nil {
 		return nil, fmt.Errorf("nelkaptest: the payload of event %q can't be sent: %w", e.Name, err)
 	}
 	return made, nil

@@ -123,7 +123,7 @@ func Events(events ...nelkap.Event) Option {
 
 // Posts posts to the callback of the step of that name, as soon as the run waits for it. It panics where JSON can't hold the payload.
 func Posts(callback string, payload any) Option {
-	text, err := value.Encode("payload", &payload)
+	text, err := value.EncodeAny("payload", payload)
 	if err != nil {
 		panic(fmt.Sprintf("nelkaptest: the payload for callback %q can't be sent: %v", callback, err))
 	}

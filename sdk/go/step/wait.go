@@ -202,7 +202,7 @@ func Match(path string, v any) WaitOption {
 				o.fail(fmt.Errorf("nelkap: Match has two values for %s, and no event has both: give one", path))
 			}
 		}
-		text, err := value.Encode("match", &v)
+		text, err := value.EncodeAny("match", v)
 		if err != nil {
 			o.fail(fmt.Errorf("nelkap: the value that %s must match can't be sent: %w", path, err))
 		}
