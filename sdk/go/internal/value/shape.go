@@ -17,6 +17,7 @@ import (
 type shape struct {
 	clean bool // no value of it needs a look before it is encoded
 	plain bool // nor does one that an interface holds, which comes back as any
+	wild  bool // its JSON needs a look: it may be of any depth, or not be UTF-8
 
 	pointer writer // what writes a value that has an address
 	value   writer // what writes one that has none, as in a map or an interface
@@ -54,6 +55,7 @@ func shapeOf(t reflect.Type) *shape {
 		return known.(*shape)
 	}
 	s := &shape{clean: tidy(t, false, map[part]bool{}), plain: tidy(t, true, map[part]bool{})}
+	s.wild = wild(t, map[reflect.Type]bool{})
 	s.pointer, s.value = writersOf(t)
 	if t.Kind() == reflect.Struct {
 		s.fields, s.lost = fieldsOf(t)
@@ -102,7 +104,7 @@ func tidy(t reflect.Type, held bool, seen map[part]bool) bool {
 	case reflect.Slice, reflect.Array:
 		return tidy(t.Elem(), held, seen)
 	case reflect.Map:
-		return tidy(t.Key(), false, seen) && tidy(t.Elem(), held, seen)
+		return !writesText(t.Key()) && tidy(t.Elem(), held, seen)
 	case reflect.Struct:
 		fields, lost := fieldsOf(t)
 		return lost == "" && !slices.ContainsFunc(fields, func(f field) bool {
@@ -118,6 +120,43 @@ func tidyWriter(t reflect.Type, w writer, held bool, seen map[part]bool) bool {
 		return tidy(t.Field(w.embedded).Type, held, seen)
 	}
 	return !held || w.method == marshalText
+}
+
+// writesText is true for keys of maps that say themselves what they are: texts do not.
+func writesText(key reflect.Type) bool {
+	return key.Kind() != reflect.String && key.Implements(textType)
+}
+
+// wild is true for interfaces, for types that contain themselves, and for those that write their JSON themselves. in has true for the
+// types that it is in, and false for those that were looked at.
+func wild(t reflect.Type, in map[reflect.Type]bool) bool {
+	if open, known := in[t]; known {
+		return open
+	}
+	if t == timeType {
+		return false
+	}
+	in[t] = true
+	defer func() { in[t] = false }()
+	switch t.Kind() {
+	case reflect.Interface:
+		return true
+	case reflect.Pointer:
+		return wild(t.Elem(), in)
+	default: // what may write itself
+	}
+	if pointer, value := writersOf(t); pointer != value || pointer.method != none {
+		return pointer.method != marshalText || value.method != marshalText
+	}
+	switch t.Kind() {
+	case reflect.Slice, reflect.Array, reflect.Map:
+		return wild(t.Elem(), in)
+	case reflect.Struct:
+		fields, _ := fieldsOf(t)
+		return slices.ContainsFunc(fields, func(f field) bool { return wild(f.t, in) })
+	default:
+		return false
+	}
 }
 
 // fieldsOf are the fields that JSON writes of a struct, and those that it leaves out for another's sake. lost says why the type can't be

@@ -258,6 +258,73 @@ func TestTimesWhoseOffsetHasSecondsAreRefused(t *testing.T) {
 	}
 }
 
+type (
+	chain   struct{ Next *chain }
+	account struct{ bank, number string }
+	letters struct{ json.RawMessage }
+)
+
+func (a account) MarshalText() ([]byte, error) { return []byte(a.number), nil }
+
+// A message with such a text is refused as a whole, also when it is sent again.
+func TestWhatWritesItselfIsUTF8(t *testing.T) {
+	bad := json.RawMessage("[\"a\xff\"]")
+	for want, got := range map[string]string{
+		"result is written as JSON that is not UTF-8":      refusal(bad),
+		"result.R is written":                              refusal(struct{ R json.RawMessage }{bad}),
+		`result["a"][0] is written`:                        refusal(map[string]any{"a": []any{bad}}),
+		"result is written as JSON that is not UTF-8: let": refusal(letters{bad}),
+		"result is text that is not UTF-8":                 refusal(account{number: "\xff"}),
+		`["é"], <nil>`:                                     refusal(json.RawMessage(`["é"]`)),
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+func TestDeepValuesAreRefused(t *testing.T) {
+	chained := func(n int) (c *chain) {
+		for range n {
+			c = &chain{c}
+		}
+		return c
+	}
+	raw := func(n int) json.RawMessage { return json.RawMessage(strings.Repeat("[", n) + strings.Repeat("]", n)) }
+	list := func(n int) (v any) {
+		for range n {
+			v = []any{v}
+		}
+		return v
+	}
+	for name, at := range map[string]func(n int) string{
+		"its own type": func(n int) string { return refusal(chained(n)) },
+		"raw JSON":     func(n int) string { return refusal(raw(n)) },
+		"interfaces":   func(n int) string { return refusal(list(n)) },
+		"text":         func(n int) string { return refusal(struct{ C any }{map[string]any{"\uFFFD": chained(n - 2)}}) },
+	} {
+		if got := at(depthMax); !strings.HasSuffix(got, "<nil>") {
+			t.Errorf("%s: %.200s", name, got)
+		}
+		for _, n := range []int{depthMax + 1, 20_000} {
+			if got := at(n); got != "result is nested too deeply" {
+				t.Errorf("%s, %d deep: %.200s", name, n, got)
+			}
+		}
+	}
+}
+
+func TestKeysThatAreOneInJSONAreRefused(t *testing.T) {
+	for want, got := range map[string]string{
+		`result has two keys that are "7" in JSON`: refusal(map[account]int{{"a", "7"}: 1, {"b", "7"}: 2}),
+		`{"7":1,"8":2}, <nil>`:                     refusal(map[account]int{{"a", "7"}: 1, {"b", "8"}: 2}),
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
 // Random structs, all of whose fields are set, are refused exactly where encoding/json loses one.
 func TestNamesAreThoseOfTheEncoder(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))

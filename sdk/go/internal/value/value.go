@@ -6,7 +6,8 @@
 //   - structs with unexported fields and no MarshalJSON or MarshalText, and those whose method is an embedded type's, which
 //     leaves out the other fields;
 //   - fields that lose their name in JSON to another field;
-//   - NaN and the infinities, channels, functions, complex numbers, text that is not UTF-8, and values that contain themselves;
+//   - NaN and the infinities, channels, functions, complex numbers, and text that is not UTF-8;
+//   - keys of a map that are one in JSON, values that contain themselves, and those that are nested more than depthMax deep;
 //   - in an interface, whole numbers beyond ±2^53, which come back as float64; and times whose offset from UTC has seconds.
 //
 // Nothing is escaped for HTML.
@@ -21,10 +22,15 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
+	"unicode/utf8"
 )
 
-// depthMax bounds the nesting of a value: deeper ones are refused before they exhaust a stack somewhere else.
-const depthMax = 1000
+const (
+	// depthMax bounds the nesting of a value in JSON: deeper ones are refused before they exhaust a stack somewhere else.
+	depthMax = 1000
+	// stepsMax bounds how deep a walk goes: a level of JSON may take an interface, a pointer and what it leads to.
+	stepsMax = 3 * depthMax
+)
 
 // RefusalError says which part of a value JSON can't hold.
 type RefusalError struct {
@@ -44,7 +50,7 @@ func Encode[T any](root string, v *T) (json.RawMessage, error) {
 	if t == noneType {
 		return nil, nil
 	}
-	return encode(root, v, shapeOf(t).clean)
+	return encode(subject{root, v, false}, shapeOf(t))
 }
 
 // EncodeAny is v as JSON, as Encode does it, where v is any only since its type is another's to know: it comes back as what the reader
@@ -53,16 +59,20 @@ func EncodeAny(root string, v any) (json.RawMessage, error) {
 	if v == nil {
 		return json.RawMessage("null"), nil
 	}
-	return encode(root, loose{v}, shapeOf(reflect.TypeOf(v)).clean)
+	return encode(subject{root, &v, true}, shapeOf(reflect.TypeOf(v)))
 }
 
-// loose is a value that no pointer leads to.
-type loose struct{ v any }
+// subject is a value to encode.
+type subject struct {
+	root  string
+	at    any  // points to it
+	loose bool // an interface is there, which does not count
+}
 
-// encode encodes what v, a pointer or loose, leads to. clean says that its type can hide nothing.
-func encode(root string, v any, clean bool) (json.RawMessage, error) {
-	if !clean {
-		if err := check(root, v, false); err != nil {
+// encode encodes what has the shape s.
+func encode(v subject, s *shape) (json.RawMessage, error) {
+	if !s.clean {
+		if err := v.check(false); err != nil {
 			return nil, err
 		}
 	}
@@ -71,30 +81,66 @@ func encode(root string, v any, clean bool) (json.RawMessage, error) {
 	b.Reset()
 	encoder := json.NewEncoder(b)
 	encoder.SetEscapeHTML(false)
-	given := v
-	if l, ok := v.(loose); ok {
-		given = l.v
-	}
-	if err := encoder.Encode(given); err != nil {
-		return nil, explain(root, v, err)
+	if err := encoder.Encode(v.at); err != nil {
+		return nil, v.explain(err)
 	}
 	text := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	if s.wild {
+		if err := v.tamed(text); err != nil {
+			return nil, err
+		}
+	}
 	if bytes.Contains(text, []byte(`\ufffd`)) || bytes.Contains(text, []byte("\uFFFD")) {
-		if err := check(root, v, true); err != nil {
+		if err := v.check(true); err != nil {
 			return nil, err
 		}
 	}
 	return bytes.Clone(text), nil
 }
 
+// tamed refuses JSON that is nested too deeply, or not UTF-8: the server takes no message that has such a value.
+func (v subject) tamed(text []byte) error {
+	deep, broken := depth(text) > depthMax, !utf8.Valid(text)
+	if !deep && !broken {
+		return nil
+	}
+	if err := v.check(true); err != nil {
+		return err
+	}
+	if broken {
+		return &RefusalError{Path: v.root, Why: notUTF8}
+	}
+	return &RefusalError{Path: v.root, Why: tooDeep}
+}
+
+// depth is how deep JSON is nested: 0 for a text or a number.
+func depth(written []byte) int {
+	at, deepest, text := 0, 0, false
+	for i := 0; i < len(written); i++ {
+		switch c := written[i]; {
+		case text && c == '\\':
+			i++
+		case c == '"':
+			text = !text
+		case text:
+		case c == '{' || c == '[':
+			at++
+			deepest = max(deepest, at)
+		case c == '}' || c == ']':
+			at--
+		}
+	}
+	return deepest
+}
+
 var noneType = reflect.TypeFor[struct{}]()
 
 // explain finds the path of what the encoder refused; errors of a user's own methods pass as they are.
-func explain(root string, v any, err error) error {
-	if refusal := check(root, v, true); refusal != nil {
+func (v subject) explain(err error) error {
+	if refusal := v.check(true); refusal != nil {
 		return refusal
 	}
-	return fmt.Errorf("%s can't be encoded: %w", root, err)
+	return fmt.Errorf("%s can't be encoded: %w", v.root, err)
 }
 
 // Decode reads text into v. Nil text leaves v as it is.

@@ -15,13 +15,10 @@ import (
 // wholeMax is the largest whole number up to which float64, which a number in an interface comes back as, holds each.
 const wholeMax = 1 << 53
 
-// check walks what v, a pointer or loose, leads to, and gives the first part that JSON can't hold: of what the encoder would let through
-// in silence, or of all.
-func check(root string, v any, all bool) error {
-	at := reflect.ValueOf(v)
-	if l, ok := v.(loose); ok {
-		at = reflect.ValueOf(l.v)
-	} else {
+// check walks v, and gives the first part that JSON can't hold: of what the encoder would let through in silence, or of all.
+func (v subject) check(all bool) error {
+	at := reflect.ValueOf(v.at).Elem()
+	if v.loose {
 		at = at.Elem()
 	}
 	w := walker{all: all}
@@ -30,11 +27,11 @@ func check(root string, v any, all bool) error {
 	case r == nil:
 		return nil
 	case r.deep && !all:
-		return check(root, v, true) // which knows what contains itself
+		return v.check(true) // which knows what contains itself
 	case r.deep:
 		r.Path = ""
 	}
-	return r.in(root)
+	return r.in(v.root)
 }
 
 // in is r where its path begins with part.
@@ -59,8 +56,8 @@ func (w *walker) walk(v reflect.Value, depth int, held bool) *RefusalError {
 	if !v.IsValid() {
 		return nil
 	}
-	if depth > depthMax {
-		return &RefusalError{Why: "is nested too deeply", deep: true}
+	if depth > stepsMax {
+		return &RefusalError{Why: tooDeep, deep: true}
 	}
 	s := shapeOf(v.Type())
 	if !w.all && (s.plain || s.clean && !held) {
@@ -122,8 +119,8 @@ func (w *walker) written(v reflect.Value, by writer, depth int, held bool) *Refu
 	}
 	switch m := v.Interface().(type) {
 	case json.Marshaler:
-		if held {
-			return wholeIn(m)
+		if w.all || held {
+			return jsonOf(m, held)
 		}
 	case encoding.TextMarshaler:
 		if w.all {
@@ -133,13 +130,23 @@ func (w *walker) written(v reflect.Value, by writer, depth int, held bool) *Refu
 	return nil
 }
 
-// wholeIn looks for a whole number in what m writes of itself. What it fails with is the encoder's to find.
-func wholeIn(m json.Marshaler) *RefusalError {
+const (
+	tooDeep = "is nested too deeply"
+	notUTF8 = "is written as JSON that is not UTF-8: let its MarshalJSON write UTF-8"
+)
+
+// jsonOf judges what m writes of itself. What it fails with is the encoder's to find.
+func jsonOf(m json.Marshaler, held bool) *RefusalError {
 	written, err := m.MarshalJSON()
 	if err != nil {
 		return nil //nolint:nilerr // the encoder has it too
 	}
-	if n := beyond(written); n != "" {
+	switch n := beyond(written); {
+	case !utf8.Valid(written):
+		return &RefusalError{Why: notUTF8}
+	case depth(written) > depthMax:
+		return &RefusalError{Why: tooDeep, deep: true}
+	case held && n != "":
 		return tooWide(n)
 	}
 	return nil
@@ -205,6 +212,9 @@ func (w *walker) items(v reflect.Value, depth int, held bool) *RefusalError {
 }
 
 func (w *walker) entries(v reflect.Value, depth int, held bool) *RefusalError {
+	if r := distinct(v); r != nil {
+		return r
+	}
 	for each := v.MapRange(); each.Next(); {
 		key, item := each.Key(), each.Value()
 		if key.Kind() == reflect.String && !utf8.ValidString(key.String()) {
@@ -222,6 +232,29 @@ func (w *walker) entries(v reflect.Value, depth int, held bool) *RefusalError {
 			name = strconv.Quote(key.String())
 		}
 		return r.in("[" + name + "]")
+	}
+	return nil
+}
+
+// distinct refuses a map of which two keys write the same text.
+func distinct(v reflect.Value) *RefusalError {
+	if !writesText(v.Type().Key()) || v.Len() < 2 {
+		return nil
+	}
+	seen := map[string]bool{}
+	for each := v.MapRange(); each.Next(); {
+		key, ok := each.Key().Interface().(encoding.TextMarshaler)
+		if !ok {
+			return nil
+		}
+		written, err := key.MarshalText()
+		if err != nil {
+			return nil //nolint:nilerr // the encoder has it too
+		}
+		if seen[string(written)] {
+			return &RefusalError{Why: fmt.Sprintf("has two keys that are %q in JSON, so that one would be lost: give each a text of its own", written)}
+		}
+		seen[string(written)] = true
 	}
 	return nil
 }
