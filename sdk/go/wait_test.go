@@ -356,7 +356,8 @@ func TestWaitsThatCanNotBeAreRefused(t *testing.T) {
 		"the key of a claim is empty":    claim(""),
 		"has 513 bytes":                  claim(strings.Repeat("x", 513)),
 		"must be UTF-8":                  claim("\xff"),
-		"kept for ever":                  claim("k", step.For(0)),
+		"For can't be 0s: leave it out":  claim("k", step.For(0)),
+		"For can't be 876600h0m1s":       claim("k", step.For(876_600*time.Hour+time.Second)),
 		"neither Retries nor a check":    ctxOnly(func(ctx context.Context) error { return step.Do(ctx, "a", nil, step.AtMostOnce(), step.Retries(1)) }),
 		"workflow of NewWorkflow or Ref": ctxOnly(func(ctx context.Context) error { _, err := step.Invoke[int, int](ctx, "a", nil, 1); return err }),
 		"be sent: payload": func(ctx context.Context, app *nelkap.App) error {

@@ -81,10 +81,13 @@ func UntilFailed() ClaimOption {
 	return claimOption(func(o *waitOptions) { o.request.Terms.FreedWhen = "failed" })
 }
 
-// For frees the key so long after its owner's end.
+// forMax is the longest that a claim keeps its key after its owner's end: the protocol's 100 years.
+const forMax = 3_155_760_000_000 * time.Millisecond
+
+// For frees the key so long after its owner's end, 100 years at most.
 func For(d time.Duration) ClaimOption {
 	return claimOption(func(o *waitOptions) {
-		if d <= 0 {
+		if d <= 0 || d > forMax {
 			o.fail(fmt.Errorf("nelkap: For can't be %v: leave it out for a key that is kept for ever", d))
 		}
 		o.request.Terms.For = d
