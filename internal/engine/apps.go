@@ -212,7 +212,7 @@ type AppRequest struct {
 }
 
 // PutApp describes the app at an address at once, and takes it over as it is now: what it no longer has is forgotten (D1), and so are the
-// addresses where it was before and that no operator has named. The address must be public unless an operator has named it.
+// addresses where it was before and that no operator has named. It returns when every other node that works knows it too. The address must be public unless an operator has named it.
 // ErrAppUnusable says why the app can't be used; nothing changes then. ErrBusy.
 func (e *Engine) PutApp(ctx context.Context, env string, r AppRequest, private bool) (AppInfo, error) {
 	e.apps.mu.Lock()
@@ -244,6 +244,7 @@ func (e *Engine) syncApp(ctx context.Context, s *source, concurrency int) (name 
 		err = e.take(s, manifest, describeOptions{news: news, sync: true, concurrency: concurrency})
 		if err == nil {
 			e.apps.left(appID{s.env, manifest.App})
+			err = e.known(ctx, appID{s.env, manifest.App})
 		}
 		if !errors.Is(err, errOutdated) {
 			return manifest.App, err

@@ -387,3 +387,32 @@ func TestAnAddressWithoutItsAppIsForgotten(t *testing.T) {
 		want(t, "the app is at", n.Apps(engine.DefaultEnv)[0].URL, named)
 	})
 }
+
+// D1: whichever node is asked after a sync starts runs by it.
+func TestASyncIsKnownToEveryNodeWhenItIsAnswered(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := startCluster(t, 3, engine.Options{})
+		sync := func(hash string, workflows ...wire.Workflow) (took time.Duration) {
+			began := time.Now()
+			c.app.deploy(hash, workflows...)
+			if _, err := c.nodes[0].PutApp(context.Background(), engine.DefaultEnv, engine.AppRequest{URL: "http://127.0.0.1:3000"}, true); err != nil {
+				t.Fatal(err)
+			}
+			return time.Since(began)
+		}
+		if took := sync("h2", wire.Workflow{Name: "w"}, wire.Workflow{Name: "paid", Triggers: []wire.Trigger{{Event: "paid"}}}); took > 4*time.Second {
+			t.Errorf("the sync took %v", took)
+		}
+		for _, n := range c.nodes[1:] {
+			want(t, "runs that the event starts", n.emit(t, engine.NewEvent{Name: "paid"})[0].Event.Runs, 1)
+			n.start(t, "paid")
+		}
+		want(t, "a sync of what is known", sync("h2", wire.Workflow{Name: "w"}, wire.Workflow{Name: "paid", Triggers: []wire.Trigger{{Event: "paid"}}}) < time.Second, true)
+		// A node that can't say so is waited for a while.
+		c.ways[2].cut.Store(true)
+		if took := sync("h3", wire.Workflow{Name: "w"}); took < 4*time.Second || took > 6*time.Second {
+			t.Errorf("with a node that says nothing the sync took %v", took)
+		}
+		c.ways[2].cut.Store(false)
+	})
+}

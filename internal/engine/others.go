@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"time"
@@ -16,6 +17,7 @@ const (
 	followEvery  = 250 * time.Millisecond // between looks at runs that a client waits for
 	compareEvery = 10 * time.Second       // between looks at which calls the store says that this node holds (N4)
 	followPage   = 1_000                  // runs read at once
+	knownTime    = 5 * time.Second        // for the others to say that they know an app
 	callsPage    = 1_000
 )
 
@@ -24,6 +26,11 @@ func (e *Engine) runPeers() {
 	for ticks := 1; e.ctx.Err() == nil; ticks++ {
 		pause(e.ctx, beatPause)
 		pauseOr(e.ctx.Done(), e.peerHint, beatEvery-beatPause)
+		if ticks%2 == 0 { // before the heartbeat, which says what is known
+			if err := e.loadApps(e.ctx); err != nil {
+				e.failed("reading apps", err)
+			}
+		}
 		if err := e.beat(); err != nil {
 			e.failed("writing this node's heartbeat, or reading the others'", err)
 			continue
@@ -31,12 +38,27 @@ func (e *Engine) runPeers() {
 		if err := e.takeOver(); err != nil {
 			e.failed("taking over calls of a node that is lost", err)
 		}
-		if ticks%2 == 0 {
-			if err := e.loadApps(e.ctx); err != nil {
-				e.failed("reading apps", err)
-			}
+	}
+}
+
+// known waits until every other node that works has said that it knows an app as this one does, so that whichever is asked next starts by it.
+// One that does not say so within knownTime is not waited for: it is about to be lost, or to learn it.
+func (e *Engine) known(ctx context.Context, id appID) error {
+	version := e.apps.version(id)
+	for waited := time.Duration(0); !e.peers.know(id, version); waited += beatPause {
+		if waited >= knownTime {
+			e.log.Warn("an app was taken over, and not every node has said yet that it knows", "app", id.name)
+			return nil
+		}
+		pause(ctx, beatPause)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := e.lookAround(false); err != nil {
+			e.failed("reading whether the others know an app", err)
 		}
 	}
+	return nil
 }
 
 // failed logs what went wrong, unless the engine stops.
@@ -88,12 +110,12 @@ func (e *Engine) peerNews() peerNews {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	news := peerNews{Heard: map[string]int64{}}
-	for id, q := range e.queues {
-		if q.inFlight > 0 {
-			news.Apps = append(news.Apps, peerApp{id.env, id.name, q.inFlight})
+	for _, known := range e.apps.versions() {
+		if q := e.queues[appID{known.Env, known.Name}]; q != nil {
+			known.Calls = q.inFlight
 		}
+		news.Apps = append(news.Apps, known)
 	}
-	slices.SortFunc(news.Apps, func(a, b peerApp) int { return appID{a.Env, a.Name}.compare(appID{b.Env, b.Name}) })
 	for _, l := range e.live {
 		switch {
 		case l.held:

@@ -66,7 +66,7 @@ type peer struct {
 
 // peerNews is what a node tells the others with its heartbeat.
 type peerNews struct {
-	// Apps are how many calls it has in flight.
+	// Apps are those that it knows.
 	Apps []peerApp `json:"apps,omitzero"`
 	// Heard are the calls of other nodes that it hears, and how many milliseconds ago; 0 while it holds a poll that names them.
 	Heard map[string]int64 `json:"heard,omitzero"`
@@ -75,7 +75,9 @@ type peerNews struct {
 type peerApp struct {
 	Env   string `json:"env"`
 	Name  string `json:"name"`
-	Calls int    `json:"calls"`
+	Calls int    `json:"calls"` // that it has in flight
+	// Version is that of the record by which it starts the app's runs.
+	Version int64 `json:"version,omitzero"`
 }
 
 func newPeers(self string) *peers {
@@ -264,13 +266,28 @@ func part(whole, of, place int) int {
 	return n
 }
 
-func (o *peer) calls(id appID) int {
+func (o *peer) calls(id appID) int { return o.app(id).Calls }
+
+// app is what a node has said of an app; zero where that is nothing.
+func (o *peer) app(id appID) peerApp {
 	for _, a := range o.news.Apps {
 		if a.Env == id.env && a.Name == id.name {
-			return a.Calls
+			return a
 		}
 	}
-	return 0
+	return peerApp{}
+}
+
+// know tells whether every other node that works starts an app's runs by this version of its record, or a later one.
+func (p *peers) know(id appID, version int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, o := range p.others {
+		if o.works() && o.app(id).Version < version {
+			return false
+		}
+	}
+	return true
 }
 
 // hears is when another node last heard of a call; zero if none has.

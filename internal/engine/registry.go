@@ -195,6 +195,24 @@ func (r *registry) ids() []appID {
 	return slices.SortedFunc(maps.Keys(r.apps), appID.compare)
 }
 
+// versions are the known apps with the versions of their records, in their order.
+func (r *registry) versions() (list []peerApp) {
+	for _, id := range r.ids() {
+		list = append(list, peerApp{Env: id.env, Name: id.name, Version: r.version(id)})
+	}
+	return list
+}
+
+// version is that of an app's record as the store is known to have it; zero: it has none.
+func (r *registry) version(id appID) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a := r.apps[id]; a != nil {
+		return a.stored.Version
+	}
+	return 0
+}
+
 // capacity is how many calls an app takes at once, and whether it can be called now.
 func (r *registry) capacity(id appID, std int) (limit int, usable bool) {
 	r.mu.Lock()
