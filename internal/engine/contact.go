@@ -90,16 +90,18 @@ func (p *poll) wake() {
 func heartbeat(lease time.Duration) time.Duration { return min(heartbeatMax, lease/3) }
 
 // track makes the run's call live, with a slot of its app. What was tracked of the run before gives way: a call that this one has superseded,
-// or this one, where a timer has found it in the store before who began it heard that it is stored. Engine.mu is held.
+// or this one, where a timer has found it in the store before who began it heard that it is stored. A newer one does not. Engine.mu is held.
 func (e *Engine) track(run workflow.Run, history store.History) *live {
-	if old := e.playing[run.ID]; old != nil {
+	if old := e.playing[run.ID]; old != nil && old.run.Epoch <= run.Epoch {
 		e.untrack(old)
 	}
 	l := newLive(run, history)
 	l.queue = e.queue(appID{run.Env, run.App})
 	e.own(l)
 	e.live[l.callID] = l
-	e.playing[l.runID] = l
+	if e.playing[l.runID] == nil {
+		e.playing[l.runID] = l
+	}
 	return l
 }
 
