@@ -174,7 +174,12 @@ func (m *matcher) lookedBack(w *store.Wait) error {
 
 func (m *matcher) commit(op store.Op) error {
 	_, err := m.e.committer.commit(store.Change{op})
-	if errors.Is(err, store.ErrStale) {
+	return m.heldBy(err)
+}
+
+// heldBy is err, or errElsewhere where it says that another has the cursor.
+func (m *matcher) heldBy(err error) error {
+	if errors.Is(err, store.ErrCursor) {
 		m.started = false
 		return errElsewhere
 	}
@@ -461,12 +466,12 @@ func (m *matcher) give(w *store.Wait, ev *store.Event) (given bool, err error) {
 		for _, o := range open {
 			if o.Order == w.Order {
 				given = true
-				return []workflow.Step{o.With(output, m.e.now())}, []store.Op{store.UseEvent{RunID: w.RunID, Position: ev.Position}}
+				return []workflow.Step{o.With(output, m.e.now())}, []store.Op{store.UseEvent{RunID: w.RunID, Position: ev.Position, Cursor: matchCursor, Owner: m.e.peers.self}}
 			}
 		}
 		return nil, nil
 	})
-	return given && err == nil, err
+	return given && err == nil, m.heldBy(err)
 }
 
 // cancel ends a run whose workflow's cancelOn has come true.

@@ -27,7 +27,7 @@ func (e *Engine) tell(ctx context.Context, runID string, which over) error {
 			return nil
 		}
 		err = e.tellOnce(ctx, &state, which)
-		if !errors.Is(err, store.ErrStale) {
+		if !errors.Is(err, store.ErrStale) || errors.Is(err, store.ErrCursor) {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"context"
 	"encoding/json/jsontext"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/workflow"
@@ -21,6 +22,8 @@ import (
 var (
 	// ErrStale: a run's record has another version, or another current call or playing, than the change expects (N1).
 	ErrStale = errors.New("store: the run has changed")
+	// ErrCursor is the ErrStale of who goes by a cursor that another has taken.
+	ErrCursor = fmt.Errorf("store: the cursor is another's: %w", ErrStale)
 	// ErrExists: a run or an event of that id is there already.
 	ErrExists = errors.New("store: it exists already")
 	// ErrNotFound: there is no such row.
@@ -212,10 +215,13 @@ type AddLogs struct {
 	LinesMax int
 }
 
-// UseEvent notes that a run has used an event. The change fails with ErrStale when it has already (W7).
+// UseEvent notes that a run has used an event. The change fails with ErrStale when it has already (W7), and with ErrCursor when the cursor is
+// another owner's, who may be about to give the run an earlier event (E2).
 type UseEvent struct {
 	RunID    string
 	Position int64
+	Cursor   string
+	Owner    string
 }
 
 // InsertCallback adds a callback. The change fails with ErrExists when its step has one.

@@ -19,7 +19,7 @@ type cursor struct {
 // checkOwner tells whether a cursor is an owner's; one that nobody has taken is that of the empty owner.
 func (s *Store) checkOwner(name, owner string) error {
 	if c := s.cursors[name]; c.owner != owner {
-		return fmt.Errorf("cursor %q is that of %q, not of %q: %w", name, c.owner, owner, store.ErrStale)
+		return fmt.Errorf("cursor %q is that of %q, not of %q: %w", name, c.owner, owner, store.ErrCursor)
 	}
 	return nil
 }

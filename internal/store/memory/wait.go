@@ -22,6 +22,7 @@ func (s *Store) checkWait(op store.Op) error {
 		if r.used[op.Position] {
 			return fmt.Errorf("run %s has used event %d: %w", op.RunID, op.Position, store.ErrStale)
 		}
+		return s.checkOwner(op.Cursor, op.Owner)
 	case store.InsertCallback:
 		if s.runs[op.Callback.RunID] == nil {
 			return fmt.Errorf("run %s: %w", op.Callback.RunID, store.ErrNotFound)

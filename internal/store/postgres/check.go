@@ -104,6 +104,7 @@ func (v *view) checkWait(op store.Op) error {
 		if v.isUsed(useKey{op.RunID, op.Position}) {
 			return fmt.Errorf("run %s has used event %d: %w", op.RunID, op.Position, store.ErrStale)
 		}
+		return v.checkOwner(op.Cursor, op.Owner)
 	case store.InsertCallback:
 		c := op.Callback
 		if v.runs[c.RunID] == nil {

@@ -226,6 +226,7 @@ func (n *need) wait(op store.Op) {
 	case store.UseEvent:
 		n.runs.add(op.RunID)
 		n.uses.add(useKey{op.RunID, op.Position})
+		n.cursors.add(op.Cursor)
 	case store.InsertCallback:
 		c := op.Callback
 		n.runs.add(c.RunID)

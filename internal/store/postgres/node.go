@@ -23,7 +23,7 @@ func (v *view) checkOwner(name, owner string) error {
 		standing = c.owner
 	}
 	if standing != owner {
-		return fmt.Errorf("cursor %q is that of %q, not of %q: %w", name, standing, owner, store.ErrStale)
+		return fmt.Errorf("cursor %q is that of %q, not of %q: %w", name, standing, owner, store.ErrCursor)
 	}
 	return nil
 }

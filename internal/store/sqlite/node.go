@@ -18,7 +18,7 @@ func (s *Store) checkOwner(cursor, owner string) (refusal, err error) {
 	standing := ""
 	err = query(s.writer, sqlSelectOwner, func(b *binder) { b.text(cursor) }, func(r *scanner) error { standing = r.text(); return nil })
 	if err == nil && standing != owner {
-		refusal = fmt.Errorf("cursor %q is that of %q, not of %q: %w", cursor, standing, owner, store.ErrStale)
+		refusal = fmt.Errorf("cursor %q is that of %q, not of %q: %w", cursor, standing, owner, store.ErrCursor)
 	}
 	return refusal, err
 }

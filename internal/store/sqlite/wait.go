@@ -73,7 +73,10 @@ func (s *Store) checkUse(op store.UseEvent) (refusal, err error) {
 		refusal = fmt.Errorf("run %s has used event %d: %w", op.RunID, op.Position, store.ErrStale)
 		return nil
 	})
-	return refusal, err
+	if refusal != nil || err != nil {
+		return refusal, err
+	}
+	return s.checkOwner(op.Cursor, op.Owner)
 }
 
 func (s *Store) writeWait(op store.Op) error {

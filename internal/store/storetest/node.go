@@ -22,6 +22,10 @@ func cursorsHaveOneOwner(t *testing.T, s store.Store) {
 	refused(t, s, store.ErrStale, store.Advance{Cursor: "match", Position: 9})
 	refused(t, s, store.ErrStale, back)
 	refused(t, s, store.ErrStale, store.Advance{Cursor: "other", Owner: "node_1", Position: 1})
+	use := store.UseEvent{RunID: run.ID, Position: 1, Cursor: "match", Owner: "node_1"}
+	refused(t, s, store.ErrCursor, use)
+	use.Owner = "node_2"
+	must(t, s, use)
 	equal(t, names(waits(t, s, store.WaitQuery{Set: store.WaitsUnlooked})), "run_0001/w ")
 	back.Owner = "node_2"
 	must(t, s, back)
