@@ -98,6 +98,12 @@ func (q *queue) push(r store.Ready) {
 	heap.Push(&q.ready, r)
 }
 
+// due tells whether the first in line may be called. Engine.mu is held.
+func (q *queue) due(now time.Time) bool { return len(q.ready) > 0 && !q.ready[0].ReadyAt.After(now) }
+
+// forget empties the line: the store has it. Engine.mu is held.
+func (q *queue) forget() { q.ready, q.waiting, q.more = nil, map[string]time.Time{}, true }
+
 func (q *queue) pop() store.Ready {
 	r := heap.Pop(&q.ready).(store.Ready)
 	if q.waiting[r.RunID].Equal(r.ReadyAt) {
@@ -110,7 +116,7 @@ func (q *queue) pop() store.Ready {
 // wait. Engine.mu is held.
 func (e *Engine) reserve(id appID) (*queue, bool) {
 	q := e.queue(id)
-	if e.stopping || len(q.ready) > 0 || q.more || !e.room(q) {
+	if e.stopping || q.due(e.now()) || q.more || !e.room(q) {
 		return q, false
 	}
 	q.inFlight++
@@ -180,18 +186,16 @@ func (e *Engine) pump(q *queue) {
 			e.mu.Unlock()
 			return
 		}
-		if len(q.ready) == 0 {
+		if !q.due(e.now()) {
 			more := q.more
+			if len(q.ready) > 0 {
+				q.wakeIn(q.ready[0].ReadyAt.Sub(e.now())) // W4
+			}
 			e.mu.Unlock()
-			if !more || !e.refill(q) {
+			if !more || !e.refill(q) { // what is in line for later holds up nothing that the store has
 				return
 			}
 			continue
-		}
-		if early := q.ready[0].ReadyAt.Sub(e.now()); early > 0 {
-			q.wakeIn(early) // W4
-			e.mu.Unlock()
-			return
 		}
 		r := q.pop()
 		q.inFlight++
@@ -200,7 +204,7 @@ func (e *Engine) pump(q *queue) {
 	}
 }
 
-// refill reads an app's due runs from the store; false if there are none.
+// refill reads an app's due runs from the store; false if none is in line then.
 func (e *Engine) refill(q *queue) bool {
 	ready, err := e.store.Ready(e.ctx, q.id.env, q.id.name, e.now(), readyPage)
 	if err != nil {
@@ -212,10 +216,14 @@ func (e *Engine) refill(q *queue) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	q.more = len(ready) == readyPage
-	for _, r := range e.share(ready) {
+	mine := e.share(ready)
+	if len(q.ready)+len(mine) > readyMax {
+		q.forget() // all of them are for later: else nothing would be read
+	}
+	for _, r := range mine {
 		q.push(r)
 	}
-	return len(q.ready) > 0
+	return q.due(e.now())
 }
 
 // share is what a node takes of the runs that are due: its share, or, where it has none of it left to do, what others have left undone.
