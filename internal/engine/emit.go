@@ -102,6 +102,7 @@ func (e *Engine) emitOnce(ctx context.Context, env string, events []NewEvent, re
 		e.mistrust(sends(events)...)
 	}
 	e.matching.wake() // runs may wait for these events
+	e.dueHint.wake()  // or they are for later
 	switch {
 	case errors.Is(err, store.ErrExists):
 		e.giveBackAll(runs)
@@ -168,7 +169,6 @@ func (e *Engine) plan(ctx context.Context, env string, ev NewEvent) (*Emitted, [
 	var runs []launched
 	if ev.At.After(now) {
 		ops = []store.Op{store.PutLater{Event: store.LaterEvent{Env: env, ID: ev.ID, Name: ev.Name, Payload: ev.Payload, DueAt: ev.At}}}
-		e.dueHint.wake()
 	} else {
 		ops, runs = e.eventOps(env, ev)
 	}

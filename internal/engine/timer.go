@@ -16,6 +16,8 @@ const (
 	timerNet  = 5 * time.Second // between looks at the store without a hint
 	timerPage = 1_000           // runs read at once
 	timerSide = 64              // runs told at once: they share commits
+	// timerPause is between looks at what is due while something of it fails.
+	timerPause = time.Second
 )
 
 // timers knows the earliest instant at which the store has something due, as far as this process has heard.
@@ -81,7 +83,7 @@ func (e *Engine) runTimers() {
 
 func (e *Engine) fireDue() {
 	e.timers.restart()
-	var others bool
+	var others, failed bool
 	for {
 		due, err := e.store.Timers(e.ctx, e.now(), timerPage)
 		if err != nil {
@@ -93,7 +95,8 @@ func (e *Engine) fireDue() {
 		turn := e.turn(due)
 		fired := e.fireAll(turn)
 		others = fired < len(due) && !e.peers.alone()
-		// A page whose every run failed would come again at once: the net comes back to it.
+		failed = failed || fired < len(turn)
+		// A page whose every run failed would come again at once.
 		if len(due) < timerPage || fired == 0 {
 			break
 		}
@@ -101,6 +104,9 @@ func (e *Engine) fireDue() {
 	next, err := e.store.NextTimer(e.ctx)
 	if soon := e.now().Add(turnAfter / 2); others && next.Before(soon) {
 		next = soon // what is due is another node's, until it is overdue
+	}
+	if soon := e.now().Add(timerPause); failed && next.Before(soon) {
+		next = soon
 	}
 	if err == nil {
 		e.timers.notice(next)
