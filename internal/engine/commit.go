@@ -227,6 +227,7 @@ func (c *committer) commitBatch(batch []*pending) {
 		changes[i] = p.change
 	}
 	var failing time.Time
+	given := ErrUnstored
 	for {
 		results, err := c.store.Commit(c.ctx, changes)
 		if err == nil {
@@ -244,6 +245,9 @@ func (c *committer) commitBatch(batch []*pending) {
 			c.commitBatch(batch[half:])
 			return
 		}
+		if errors.Is(err, store.ErrUnsynced) {
+			given = store.ErrUnknown // the next process may find it
+		}
 		switch {
 		case errors.Is(err, store.ErrBadChange):
 			c.giveBack(batch, err)
@@ -254,7 +258,7 @@ func (c *committer) commitBatch(batch []*pending) {
 			return
 		case time.Since(batch[0].since) > commitMax || c.ctx.Err() != nil:
 			c.log.Error("the store can't commit; giving up", "changes", len(batch), "error", err)
-			c.giveBack(batch, ErrUnstored)
+			c.giveBack(batch, given)
 			return
 		}
 		if failing.IsZero() {

@@ -47,6 +47,9 @@ type Store interface {
 	Close() error
 }
 
+// ErrUnsynced: a commit failed, and was written: whoever opens the store next, after a crash, may find that it took effect.
+var ErrUnsynced = errors.New("store: the commit was written and could not be synced")
+
 // ErrUnknown: the outcome of a commit is not known.
 var ErrUnknown = errors.New("store: the outcome of the commit is not known")
 

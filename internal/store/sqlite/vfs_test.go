@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"unsafe"
 
@@ -25,6 +26,8 @@ var recorder struct {
 	tables map[uintptr]uintptr // the system's table of methods → its copy
 	disks  map[string]*disk    // by directory
 	files  map[uintptr]recorded
+	// syncFails has every sync of a watched file fail.
+	syncFails atomic.Bool
 }
 
 // recorded is an open file. Its disk is nil when nobody cuts its power.
@@ -186,6 +189,9 @@ func recordSync(_ *libc.TLS, file uintptr, _ int32) int32 {
 	entry := entryOf(file)
 	if entry.disk == nil {
 		return lib.SQLITE_OK
+	}
+	if recorder.syncFails.Load() {
+		return lib.SQLITE_IOERR_FSYNC
 	}
 	entry.disk.add(event{kind: synced, file: entry.file})
 	if open := at[lib.TunixFile](file); open.FctrlFlags&lib.UNIXFILE_DIRSYNC != 0 {

@@ -72,6 +72,9 @@ func (s *Store) commit(changes []store.Change) ([]store.Result, error) {
 
 // classify marks errors that lie in the data of a change: the committer halves such a batch until the bad one stands alone (N3).
 func classify(err error) error {
+	if code := sqlite.ErrCode(err); code == sqlite.ResultIOErrFsync || code == sqlite.ResultIOErrDirFsync {
+		return errors.Join(store.ErrUnsynced, err)
+	}
 	switch sqlite.ErrCode(err).ToPrimary() {
 	case sqlite.ResultConstraint, sqlite.ResultMismatch, sqlite.ResultTooBig, sqlite.ResultRange:
 		return errors.Join(store.ErrBadChange, err)
