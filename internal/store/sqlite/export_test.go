@@ -35,3 +35,10 @@ func WatchDirSyncs(t testing.TB, saw func(dir string)) {
 	syncDir = func(dir string) error { saw(dir); return own(dir) }
 	t.Cleanup(func() { syncDir = own })
 }
+
+// WALMax has the write-ahead log cut at that length during the test.
+func WALMax(t testing.TB, bytes int64) {
+	own := walMax
+	walMax = bytes
+	t.Cleanup(func() { walMax = own })
+}

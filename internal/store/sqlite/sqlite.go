@@ -50,6 +50,11 @@ type Store struct {
 	heads  map[string]*head
 	// lastWait is the last wait's id. None comes again in this process: who has read a wait may find another in its place (Z2).
 	lastWait int64
+	// commits is how many there were, and walNext how long the write-ahead log is when it is to be cut; zero: walMax.
+	commits, walNext int64
+
+	reading sync.RWMutex // held by who reads, against the log's being cut
+	path    string
 
 	pool *sqlitex.Pool
 	held bool
@@ -78,6 +83,7 @@ func Open(ctx context.Context, dir string) (*Store, error) {
 
 func (s *Store) open(ctx context.Context, dir string) error {
 	path := filepath.Join(dir, fileName)
+	s.path = path
 	var err error
 	if s.writer, err = openWriter(ctx, path); err != nil {
 		return err
@@ -161,6 +167,8 @@ func (s *Store) read(ctx context.Context, use func(*sqlite.Conn) error) error {
 	if err != nil {
 		return fmt.Errorf("waiting for a reader: %w", err)
 	}
+	s.reading.RLock()
+	defer s.reading.RUnlock()
 	defer s.giveBack(conn)
 	return use(conn)
 }

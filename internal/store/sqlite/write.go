@@ -41,6 +41,7 @@ func (s *Store) Commit(_ context.Context, changes []store.Change) ([]store.Resul
 		_ = exec(s.writer, "ROLLBACK", nil)
 		return nil, fmt.Errorf("committing %d changes: %w", len(changes), classify(err))
 	}
+	s.cutWAL()
 	return results, nil
 }
 
