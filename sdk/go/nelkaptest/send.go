@@ -23,6 +23,7 @@ type sentOutside struct {
 type sentRun struct {
 	run     *run
 	payload json.RawMessage
+	until   time.Time // when its key is free again; zero: never
 }
 
 type sentEvent struct {
@@ -72,7 +73,7 @@ func (p *process) startRun(body []byte) (status int, answer any) {
 	var m struct {
 		Workflow, App, Key, ID, At string
 		Payload                    json.RawMessage
-		DelayMs                    int64
+		DelayMs, KeyForMs          int64
 		Send                       *play.Send
 	}
 	if err := json.Unmarshal(body, &m); err != nil {
@@ -94,7 +95,7 @@ func (p *process) startRun(body []byte) (status int, answer any) {
 	if m.Send == nil && m.Key == "" {
 		p.countOutside("run", m.Workflow)
 	}
-	if there, ok := w.derived[key].(sentRun); ok {
+	if there, ok := w.derived[key].(sentRun); ok && (there.until.IsZero() || w.now().Before(there.until)) {
 		differs := !bytes.Equal(there.payload, m.Payload)
 		return http.StatusOK, map[string]any{"id": there.run.id, "created": false, "payloadDiffers": differs}
 	}
@@ -108,7 +109,11 @@ func (p *process) startRun(body []byte) (status int, answer any) {
 		made.event = &wire.Event{ID: "evt_start", Event: w.options.startedBy, Payload: m.Payload, CreatedAt: w.now().UTC()}
 	}
 	w.start(made)
-	w.derived[key] = sentRun{made, m.Payload}
+	sent := sentRun{run: made, payload: m.Payload}
+	if m.KeyForMs > 0 {
+		sent.until = w.now().Add(time.Duration(m.KeyForMs) * time.Millisecond)
+	}
+	w.derived[key] = sent
 	return http.StatusCreated, map[string]any{"id": made.id, "created": true}
 }
 
@@ -140,6 +145,11 @@ func (p *process) emit(body []byte) (status int, answer any) {
 		if there, ok := w.derived[key].(sentEvent); ok {
 			differs := !bytes.Equal(there.payload, m.Payload)
 			answers = append(answers, map[string]any{"id": there.id, "created": false, "payloadDiffers": differs})
+			continue
+		}
+		if there := w.stored(m.Event, m.ID); there != nil { // it came from outside
+			differs := !bytes.Equal(there.Payload, m.Payload)
+			answers = append(answers, map[string]any{"id": there.ID, "created": false, "payloadDiffers": differs})
 			continue
 		}
 		e := &event{ID: m.ID, Event: m.Event, Payload: m.Payload}

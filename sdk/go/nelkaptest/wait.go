@@ -41,14 +41,16 @@ type fromOutside struct {
 	callback string
 	payload  json.RawMessage
 	cancelAt string
+	came     bool // early, and is kept for waits that look back no further than to their own start: to them it comes now
 }
 
 // beginOutside brings what comes early: events, as soon as the run exists. They stay for waits that look back no further than to their own
 // start. mu is held.
 func (w *world) beginOutside() {
-	for _, o := range w.outside {
-		if w.timing == early && o.event != nil {
-			w.bring(&o)
+	for i := range w.outside {
+		if o := &w.outside[i]; w.timing == early && o.event != nil {
+			w.bring(o)
+			o.came = true
 		}
 	}
 }
@@ -77,7 +79,11 @@ func (w *world) giveFirst(is func(*fromOutside) bool) bool {
 func (w *world) bring(o *fromOutside) {
 	if o.event != nil {
 		e := *o.event
-		w.store(&e)
+		if o.came {
+			w.hold(&e)
+		} else {
+			w.store(&e)
+		}
 		return
 	}
 	if o.cancelAt != "" {
@@ -115,11 +121,26 @@ func (w *world) awaited(o *fromOutside) bool {
 	})
 }
 
-// store stores an event and gives it to those who wait for it. mu is held.
+// stored is the event of that name and id; nil where there is none. mu is held.
+func (w *world) stored(name, id string) *event {
+	if i := slices.IndexFunc(w.events, func(e *event) bool { return e.Event == name && e.ID == id }); i >= 0 {
+		return w.events[i]
+	}
+	return nil
+}
+
+// store stores an event and gives it to those who wait for it. One whose id is there already is no other (K3). mu is held.
 func (w *world) store(e *event) {
 	if e.ID == "" {
 		e.ID = typeid.New("evt")
 	}
+	if w.stored(e.Event, e.ID) == nil {
+		w.hold(e)
+	}
+}
+
+// hold stores an event, whatever came before. mu is held.
+func (w *world) hold(e *event) {
 	e.CreatedAt = w.now().UTC()
 	at := len(w.events)
 	w.events = append(w.events, e)

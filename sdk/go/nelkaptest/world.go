@@ -422,11 +422,15 @@ func (w *world) start(made *run) *run {
 	made.since, made.done = len(w.events), make(chan struct{})
 	made.starts, made.used, made.said = map[ref]*process{}, map[int]bool{}, map[string]bool{}
 	made.played = w.playable(made.app, made.workflow)
+	from := now
+	if made.due.After(now) {
+		from = made.due
+	}
 	if d := w.declared[made.workflow]; made.played && d.TimeoutMs > 0 {
-		made.timeoutAt = now.Add(time.Duration(d.TimeoutMs) * time.Millisecond)
+		made.timeoutAt = from.Add(time.Duration(d.TimeoutMs) * time.Millisecond)
 	}
 	w.runs = append(w.runs, made)
-	if made.due.After(now) {
+	if from.After(now) {
 		return made
 	}
 	w.enqueue(made)
@@ -490,6 +494,7 @@ func (w *world) finish(r *run, status nelkap.Status, output json.RawMessage, fai
 		w.tell(r, wire.News{Status: wire.StatusEnded})
 		r.process = nil
 	}
+	w.closeWaits(r)
 	for len(r.waiters) > 0 {
 		r.letGo(r.waiters[0])
 	}

@@ -93,6 +93,7 @@ export class Endings {
     if (run.hasEnded) return;
     Object.assign(run, { status, output, error, endedAt: this.world.now, dueAt: undefined, trees: [] });
     this.world.ended(run);
+    this.closeWaits(run);
     if (run.parent !== undefined) this.childEnded(run, run.parent.run, run.parent.wait);
     for (const then of run.onEnd.splice(0)) then();
   }

@@ -18,6 +18,8 @@ export class Outside {
   private readonly world: World;
   private readonly timing: Timing;
   private left: FromOutside[];
+  /** What came early, and is kept for waits that look back no further than to their own start: to them it comes now. */
+  private readonly came = new Set<FromOutside>();
 
   constructor(world: World, given: readonly FromOutside[], timing: Timing) {
     this.world = world;
@@ -28,7 +30,11 @@ export class Outside {
   /** The run has been started. An event stays in the list for waits that look back no further than to their own start. */
   begin(): void {
     if (this.timing !== 'early') return;
-    for (const each of this.left) if (!('callback' in each)) this.bring(each);
+    for (const each of this.left) {
+      if ('callback' in each) continue;
+      this.bring(each);
+      this.came.add(each);
+    }
   }
 
   /** A step has made a callback. */
@@ -50,7 +56,7 @@ export class Outside {
   }
 
   private bring(each: FromOutside): void {
-    if ('event' in each) return void this.world.emit(each);
+    if ('event' in each) return void this.world.emit(each, this.came.has(each));
     if ('cancel' in each) return this.cancel();
     const run = this.world.runs.find(({ callbacks }) => callbacks.some(({ name }) => name === each.callback));
     if (run !== undefined) this.world.post(run, each.callback, each.payload);

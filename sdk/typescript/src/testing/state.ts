@@ -127,7 +127,10 @@ export class RunState {
       | 'root'
       | 'createdAt'
       | 'since'
-    >,
+    > & {
+      /** When its first call is due, and its timeout begins. */
+      from: number;
+    },
   ) {
     this.id = made.id;
     this.part = made.part;
@@ -142,7 +145,7 @@ export class RunState {
     this.since = made.since;
     const timeoutMs =
       made.part !== undefined && 'definition' in made.part ? made.part.definition.timeoutMs : undefined;
-    if (timeoutMs !== undefined) this.timeoutAt = made.createdAt + timeoutMs;
+    if (timeoutMs !== undefined) this.timeoutAt = made.from + timeoutMs;
   }
 
   get hasEnded(): boolean {

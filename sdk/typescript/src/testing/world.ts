@@ -145,6 +145,7 @@ export class World implements Surroundings {
       root: made.root ?? id,
       createdAt: this.now,
       since: made.since ?? this.events.length,
+      from: Math.max(this.now, made.at ?? this.now),
     });
     this.runs.push(run);
     if (made.at !== undefined && made.at > this.now) run.dueAt = made.at;
@@ -407,10 +408,13 @@ export class World implements Surroundings {
 
   // What comes from outside.
 
-  /** Stores an event; with an id that is there already, nothing. False then. */
-  emit({ event, payload, id, at }: NewEvent<string>): { stored: StoredEvent; isNew: boolean } {
+  /** Stores an event; with an id that is there already, nothing, unless it is to come again. False then. */
+  emit(
+    { event, payload, id, at }: NewEvent<string>,
+    isAgain = false,
+  ): { stored: StoredEvent; isNew: boolean } {
     const there = [...this.events, ...this.later].find((each) => each.id === id && each.event === event);
-    if (there !== undefined) return { stored: there, isNew: false };
+    if (there !== undefined && !isAgain) return { stored: there, isNew: false };
     const text = encode(payload, 'payload');
     const stored = {
       id: id ?? typeId('evt', this.now),
