@@ -7,6 +7,7 @@ package wire
 import (
 	"encoding/json/jsontext"
 	"encoding/json/v2"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -468,10 +469,44 @@ func Decode(data []byte, into any) error {
 	if !utf8.Valid(data) {
 		return fmt.Errorf("the body is not valid UTF-8: send JSON in UTF-8")
 	}
-	if err := json.Unmarshal(data, into, options); err != nil {
+	if err := json.Unmarshal(data, into, bounded(len(data))); err != nil {
 		return fmt.Errorf("the body is not the JSON that is expected here: %w", err)
 	}
 	return nil
+}
+
+// What a message is made of takes up to a hundred times the memory of its JSON where that is `{}`, and work: in a large message each has
+// at least so many bytes, on the average, as the shortest that means something.
+const (
+	bytesFree  = 64 << 10 // a message of so many may hold anything
+	fenceBytes = 64       // of what names a call: its id and its token alone are longer
+	itemBytes  = 32
+	treeBytes  = 16
+)
+
+// errTooMany: a message holds more than its bytes can mean.
+var errTooMany = errors.New("it holds too many things that say nothing")
+
+// bounded are the options that read a message of so many bytes.
+func bounded(size int) json.Options {
+	if size <= bytesFree {
+		return options
+	}
+	left := size + bytesFree
+	return json.JoinOptions(options, json.WithUnmarshalers(json.JoinUnmarshalers(
+		counted[Save](&left, fenceBytes), counted[Named](&left, fenceBytes), counted[SentEnd](&left, fenceBytes),
+		counted[Item](&left, itemBytes), counted[LogLine](&left, itemBytes), counted[Tree](&left, treeBytes),
+	)))
+}
+
+// counted takes a value's bytes from those that are left, and leaves the reading to the library.
+func counted[T any](left *int, bytes int) *json.Unmarshalers {
+	return json.UnmarshalFromFunc(func(*jsontext.Decoder, *T) error {
+		if *left -= bytes; *left < 0 {
+			return errTooMany
+		}
+		return errors.ErrUnsupported
+	})
 }
 
 // Encode writes a message. It fails only on a broken user value, which Decode would have refused.

@@ -46,6 +46,54 @@ func TestWhatIsNotAMessageIsRefusedWithASentence(t *testing.T) {
 	}
 }
 
+// A large message whose parts are empty would take a hundred times its bytes in memory: it is refused before they are made. What means
+// something has room.
+func TestALargeMessageIsNoSwarmOfEmptyThings(t *testing.T) {
+	many := func(before, one, after string) []byte {
+		return []byte(before + strings.Repeat(one+",", (8<<20-200)/(len(one)+1)) + one + after)
+	}
+	for name, read := range map[string]func() error{
+		"saves": func() error { return wire.Decode(many(`{"process":"p","saves":[`, `{}`, `]}`), new(wire.Saves)) },
+		"items": func() error {
+			return wire.Decode(many(`{"process":"p","saves":[{"items":[`, `{}`, `]}]}`), new(wire.Saves))
+		},
+		"lines": func() error {
+			return wire.Decode(many(`{"process":"p","saves":[{"logs":[`, `{}`, `]}]}`), new(wire.Saves))
+		},
+		"calls": func() error { return wire.Decode(many(`{"process":"p","calls":[`, `{}`, `]}`), new(wire.Heartbeat)) },
+		"ends":  func() error { return wire.Decode(many(`{"process":"p","ends":[`, `{}`, `]}`), new(wire.Ends)) },
+		"trees": func() error {
+			return wire.Decode(many(`{"type":"suspended","waits":[{"all":[`, `{}`, `]}]}`), new(wire.End))
+		},
+	} {
+		if err := read(); err == nil || !strings.Contains(err.Error(), "too many things that say nothing") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	fence := `"call":"call_01jsnzk3k5e3vvfvjw4x5mxfwd","token":"01jsnzk3k5e3vvfvjw4x5mxfwd","nonce":"n"`
+	for name, read := range map[string]func() error{
+		"saves": func() error {
+			return wire.Decode(many(`{"process":"p","saves":[`, `{`+fence+`}`, `]}`), new(wire.Saves))
+		},
+		"items": func() error {
+			return wire.Decode(many(`{"process":"p","saves":[{"items":[`, `{"op":"undo","kind":"undo","name":"a","number":1}`, `]}]}`), new(wire.Saves))
+		},
+		"calls": func() error {
+			return wire.Decode(many(`{"process":"p","calls":[`, `{`+fence+`}`, `]}`), new(wire.Heartbeat))
+		},
+		"trees": func() error {
+			return wire.Decode(many(`{"type":"suspended","waits":[{"all":[`, `{"wait":{"name":"a","number":1}}`, `]}]}`), new(wire.End))
+		},
+		"an output": func() error {
+			return wire.Decode(many(`{"process":"p","saves":[{`+fence+`,"items":[{"output":[`, `{}`, `]}]}]}`), new(wire.Saves))
+		},
+	} {
+		if err := read(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestTimesAreUTCWithMilliseconds(t *testing.T) {
 	at := wire.At(time.Date(2026, 7, 1, 2, 3, 4, 5_600_000, time.FixedZone("", 7200)))
 	out, err := wire.Encode(wire.SavesAnswer{Time: at})
