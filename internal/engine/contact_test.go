@@ -419,3 +419,37 @@ func TestAPollOfAnotherPlayingThatHasSeenNothing(t *testing.T) {
 		}
 	})
 }
+
+// Rules C4, C7: a save that is refused is no contact. Its process is not the one that plays the call, and does not have it cut by not naming it.
+func TestARefusedSaveIsNoContact(t *testing.T) {
+	for _, refused := range []struct {
+		outcome string
+		fence   func(wire.Fence) wire.Fence
+	}{
+		{"another playing's", func(f wire.Fence) wire.Fence { f.Nonce = "another"; return f }},
+		{"without the call's token", func(f wire.Fence) wire.Fence { f.Token = "none"; return f }},
+	} {
+		t.Run(refused.outcome, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				a := newApp(wire.Workflow{Name: "w"})
+				n, _ := startApp(t, a, engine.Options{})
+				n.start(t, "w")
+				first := a.next(t, time.Second)
+				want(t, "save", n.save(first, "n", 0, completed("a", `1`)).Status, wire.Accepted)
+				stop := n.keepPolling(t, first.fence("n"))
+				defer stop()
+				first.lose()
+				synctest.Wait()
+				other := wire.Saves{Process: "other", Saves: []wire.Save{{Fence: refused.fence(first.fence("n")), Items: []wire.Item{completed("b", `2`)}}}}
+				want(t, "another's save", n.Save(context.Background(), other).Saves[0].Status, wire.Superseded)
+				for range 3 {
+					if _, err := n.Heartbeat(context.Background(), wire.Heartbeat{Process: "other"}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				a.none(t, time.Minute)
+				want(t, "the one that plays", n.save(first, "n", 1, completed("b", `3`)).Status, wire.Accepted)
+			})
+		})
+	}
+}

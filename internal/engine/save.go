@@ -91,7 +91,7 @@ func (e *Engine) Save(ctx context.Context, saves wire.Saves) wire.SavesAnswer {
 		}
 		group.Go(func() {
 			answer.Saves[i] = e.save(ctx, save)
-			e.heard(saves.Process, save.Call)
+			e.heard(saves.Process, save.Fence)
 		})
 	}
 	if e.committer.submit(line...) { // at once, so that they share a commit
@@ -145,17 +145,22 @@ func (e *Engine) finishSave(ctx context.Context, processID string, save wire.Sav
 		a.live.outdated()
 		e.mu.Unlock()
 		out := e.save(ctx, save)
-		e.heard(processID, save.Call)
+		e.heard(processID, save.Fence)
 		return out
 	}
 	return e.saved(ctx, a.live, save, a.items, res)
 }
 
-// heard notes a contact by a save of a call that is live now.
-func (e *Engine) heard(processID, callID string) {
+// heard notes a contact by a save of a call that is live now. Of who does not play the call it is none (C4): it would be the call's process
+// then, and have it cut by not naming it.
+func (e *Engine) heard(processID string, f wire.Fence) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if l := e.live[callID]; l != nil {
+	l := e.live[f.Call]
+	if l == nil {
+		return
+	}
+	if workflow.Admit(&l.run, workflow.Fence{CallID: f.Call, Token: f.Token, Nonce: f.Nonce}, l.written) != workflow.Superseded {
 		e.hear(l, processID)
 	}
 }
