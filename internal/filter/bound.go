@@ -21,6 +21,8 @@ import (
 const (
 	// comparedMax is how many values, with those inside them, are compared as one: more than a literal holds that a person writes.
 	comparedMax = 100
+	// searchedMax is how many elements of a list are searched at once: as many as a payload holds, and as an evaluation has steps.
+	searchedMax = PayloadValuesMax
 	// joinedBytesMax bounds texts that a filter puts together.
 	joinedBytesMax = 64 << 10
 	// searchedBytesMax and patternStatesMax bound matches, to some 20 ms: their product is the most that it does.
@@ -75,6 +77,12 @@ func contained(values ...ref.Val) ref.Val {
 	container, ok := values[1].(traits.Container)
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(values[1])
+	}
+	// It is counted before it is searched: a list that is put together of itself again and again has billions of elements, and no memory.
+	if list, ok := values[1].(traits.Lister); ok {
+		if size, ok := list.Size().(types.Int); !ok || size > searchedMax {
+			return types.NewErr("a list of more than %d values is searched: look at less of the payload", searchedMax)
+		}
 	}
 	return container.Contains(values[0])
 }

@@ -191,7 +191,15 @@ func TestHostileFiltersEndSoon(t *testing.T) {
 	for i := 30; i > 0; i-- {
 		doubled = fmt.Sprintf("[[x%d, x%d]].exists(x%d, %s)", i-1, i-1, i, doubled)
 	}
+	// And each list here is the one before it and itself again.
+	joined := "7 in x28"
+	for i := 28; i > 0; i-- {
+		joined = fmt.Sprintf("[x%d + x%d].exists(x%d, %s)", i-1, i-1, i, joined)
+	}
+	joined = "[[1]].exists(x0, " + joined + ")"
 	tests := []struct{ text, want string }{
+		{joined, "steps"},
+		{strings.NewReplacer("7 in x28", "7 in (x28 + x28 + x28)").Replace(joined), "steps"},
 		{"payload.l.all(i, payload.l.all(j, true))", "steps"},
 		{"payload.l.all(i, payload.l.all(j, i == j))", "steps"},
 		{"payload.l.all(i, payload.s <= payload.r)", "steps"},
