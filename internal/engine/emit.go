@@ -266,7 +266,8 @@ func (e *Engine) standingEvent(ctx context.Context, env string, ev NewEvent, key
 	return Emitted{Event: stored, PayloadDiffers: key.Hash != hashOf(ev.Payload)}, err
 }
 
-// emitReplayed answers a request that came before: with the ids that were drawn then, it finds what it made.
+// emitReplayed answers a request that came before: with the ids that were drawn then, it finds what it made. It makes nothing: what is not
+// there is not due yet, or past the retention of events, which may end before the key does.
 func (e *Engine) emitReplayed(ctx context.Context, env string, events []NewEvent, request *RequestKey, key store.Key) ([]Emitted, bool, error) {
 	if key.Hash != request.Hash {
 		return nil, false, ErrRequestDiffers
@@ -275,11 +276,18 @@ func (e *Engine) emitReplayed(ctx context.Context, env string, events []NewEvent
 	if err := json.Unmarshal([]byte(key.Owner), &ids); err != nil || len(ids) != len(events) {
 		return nil, false, ErrRequestDiffers
 	}
-	for i := range events {
-		events[i].ID = ids[i]
+	list := make([]Emitted, len(events))
+	for i, ev := range events {
+		stored, err := e.store.Event(ctx, env, ev.Name, ids[i])
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			stored = store.Event{Env: env, ID: ids[i], Name: ev.Name, Payload: ev.Payload, CreatedAt: ev.At}
+		case err != nil:
+			return nil, true, err
+		}
+		list[i] = Emitted{Event: stored, Created: drawn(ids[i]), PayloadDiffers: hashOf(stored.Payload) != hashOf(ev.Payload)}
 	}
-	list, _, err := e.emitOnce(ctx, env, events, nil)
-	return list, true, err
+	return list, true, nil
 }
 
 func idsOf(events []NewEvent) string {

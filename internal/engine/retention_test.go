@@ -211,3 +211,32 @@ func TestAllKeysThatHaveExpiredAreDropped(t *testing.T) {
 		want(t, "keys a day later", left(), 0)
 	})
 }
+
+// Events may be kept for less time than an Idempotency-Key: the same request again emits nothing then, too (K6).
+func TestARequestWhoseEventIsGoneEmitsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		clock, pass := stepping()
+		a := newApp(wire.Workflow{Name: "w", Triggers: []wire.Trigger{{Event: "paid"}}})
+		n, s := startApp(t, a, engine.Options{EventsFor: time.Hour, Clock: clock})
+		emit := func() (engine.Emitted, bool) {
+			request := &engine.RequestKey{Scope: "POST /v1/events", Key: "k", Hash: "h"}
+			list, replayed, err := n.Emit(context.Background(), engine.DefaultEnv, []engine.NewEvent{{Name: "paid", Payload: jsontext.Value(`1`)}}, request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return list[0], replayed
+		}
+		first, _ := emit()
+		a.completes(t)
+		n.emit(t, engine.NewEvent{Name: "newest"}) // which is always kept
+		pass(2 * time.Hour)
+		if _, err := s.Event(context.Background(), engine.DefaultEnv, "paid", first.Event.ID); !errors.Is(err, store.ErrNotFound) {
+			t.Fatalf("the event is kept: %v", err)
+		}
+		again, replayed := emit()
+		synctest.Wait()
+		if want(t, "runs", len(allRuns(t, s)), 1); !replayed || again.Event.ID != first.Event.ID || !again.Created || again.PayloadDiffers {
+			t.Errorf("%+v, %v", again, replayed)
+		}
+	})
+}
