@@ -153,14 +153,23 @@ func (r *replay) all(command *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	passed := time.Now()
+	if before.IsZero() {
+		if before, passed, err = r.now(command.Context()); err != nil {
+			return err
+		}
+	}
 	if r.plan {
 		return r.planAll(command.Context(), before, after)
 	}
 	pace := time.NewTicker(time.Second / time.Duration(m.rate))
 	defer pace.Stop()
 	replayed := 0
-	err = r.each(command.Context(), before, after, func(run *apitype.Run, before time.Time) error {
+	err = r.each(command.Context(), before, after, func(run *apitype.Run) error {
 		if replayed+r.refused == 0 {
+			if err := sleepUntil(command.Context(), passed); err != nil {
+				return err
+			}
 			r.options.Once = before.UTC().Format(time.RFC3339Nano)
 			fmt.Fprintf(r.errOut, "Replaying runs that were created before %s. Should this be broken off, go on with --before %[1]s.\n", r.options.Once)
 		} else {
@@ -208,7 +217,7 @@ func (r *replay) refusals() error {
 // planAll says how many runs would keep each step, and in how many it would act again.
 func (r *replay) planAll(ctx context.Context, before, after time.Time) error {
 	runs, counts := 0, map[[3]string]int{}
-	err := r.each(ctx, before, after, func(run *apitype.Run, _ time.Time) error {
+	err := r.each(ctx, before, after, func(run *apitype.Run) error {
 		plan, err := r.client.PlanReplay(ctx, run.ID, r.options.From)
 		if err != nil {
 			return r.passOver(run, err)
@@ -257,9 +266,35 @@ type countedStep struct {
 	Runs  int    `json:"runs"`
 }
 
-// each calls do with the runs that are selected, newest first, and with the time before which they were created: without one, all that
-// were there at first, by the server's clock, so that no replay is replayed.
-func (r *replay) each(ctx context.Context, before, after time.Time, do func(run *apitype.Run, before time.Time) error) error {
+// now is a time that no run has been created at yet, by the server's clock, which tells whole seconds; and when it has passed here. It is
+// between two milliseconds, which is as fine as runs are dated: so the time is this command's own, and given again without it, the
+// command replays them again. Runs don't tell it: they are listed by their ids, which clients draw by their own clocks.
+func (r *replay) now(ctx context.Context) (at, passed time.Time, err error) {
+	ready, err := r.client.Ready(ctx)
+	if err != nil {
+		return at, passed, err
+	}
+	passed = time.Now().Add(time.Second + time.Millisecond)
+	if at = ready.At; at.IsZero() {
+		at = passed.Add(-time.Second).UTC().Truncate(time.Second)
+	}
+	return at.Add(time.Second + 1 + rand.N(time.Millisecond-1)), passed, nil
+}
+
+func sleepUntil(ctx context.Context, at time.Time) error {
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// each calls do with the runs that are selected, in the order of their ids, the newest first: those that were created before one time, so that
+// no replay is replayed, and not before another.
+func (r *replay) each(ctx context.Context, before, after time.Time, do func(run *apitype.Run) error) error {
 	query := r.many.query
 	query.Limit = replayPage
 	for {
@@ -269,16 +304,10 @@ func (r *replay) each(ctx context.Context, before, after time.Time, do func(run 
 		}
 		for i := range list.Data {
 			run := &list.Data[i]
-			created := run.CreatedAt.Time
-			if before.IsZero() {
-				// Between two milliseconds, which is as fine as runs are dated: so the time is this command's own, and given
-				// again without it, the command replays them again.
-				before = created.Add(1 + rand.N(time.Millisecond-1))
-			}
-			if !created.Before(before) || created.Before(after) {
+			if created := run.CreatedAt.Time; !created.Before(before) || created.Before(after) {
 				continue
 			}
-			if err := do(run, before); err != nil {
+			if err := do(run); err != nil {
 				return err
 			}
 		}
