@@ -43,7 +43,7 @@ func callbackPayload(r *http.Request, body []byte) (json.RawMessage, error) {
 	payload := json.RawMessage(body)
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch {
-	case kind == "application/x-www-form-urlencoded":
+	case kind == "application/x-www-form-urlencoded" && len(body) > 0: // clients say so of a POST without a body, too
 		fields, err := url.ParseQuery(string(body))
 		if err != nil {
 			return nil, problem(http.StatusBadRequest, "bad_request", "the body is not the form that its Content-Type says")

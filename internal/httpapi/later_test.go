@@ -92,6 +92,7 @@ func TestACallbackTakesOneAnswerWithoutAKey(t *testing.T) {
 		{"any JSON", "", "application/json", `{"a":1,"a":"\ud800"}`, `{"payload":{"a":1,"a":"\ud800"}}`},
 		{"a form", "", "application/x-www-form-urlencoded", `by=ann&ok=yes`, `{"payload":{"by":"ann","ok":"yes"}}`},
 		{"a query", "?by=ann", "", ``, `{"payload":{"by":"ann"}}`},
+		{"a query, with a form of no fields", "?by=ann", "application/x-www-form-urlencoded", ``, `{"payload":{"by":"ann"}}`},
 		{"nothing", "", "", ``, `{}`},
 	} {
 		t.Run(c.outcome, func(t *testing.T) {
