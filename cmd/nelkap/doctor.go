@@ -83,7 +83,7 @@ func (a *app) doctorCommand() *cobra.Command {
 			return &codeError{exitUsage, err}
 		}
 		defer c.Close()
-		checks := doctor.Server(command.Context(), c, target.URL, version)
+		checks := doctor.Server(command.Context(), c, c.Shown(), version)
 		checks = append(checks, examine(command.Context(), store)...)
 		if err := command.Context().Err(); err != nil {
 			return err

@@ -154,7 +154,7 @@ func serveStore(ctx context.Context, settings *config.Server, s store.Store, sio
 	n := &node{engine: e, server: httpapi.Server(handler, sio.log), listener: listener, drain: settings.Drain, log: sio.log}
 	n.ready = func(ctx context.Context) {
 		if !settings.Dev {
-			sio.log.Info("ready", "version", version, "url", settings.URL, "addr", listener.Addr().String(), "data", place(settings), "node", options.Node)
+			sio.log.Info("ready", "version", version, "url", engine.ShownURL(settings.URL), "addr", listener.Addr().String(), "data", place(settings), "node", options.Node)
 		}
 		if settings.Dev && len(settings.Apps) == 0 {
 			scanner := discover.New(portOf(listener.Addr()), func(address string) {
@@ -279,7 +279,7 @@ func greet(ctx context.Context, w io.Writer, settings *config.Server, s store.Re
 		how = "add one: --app URL once more, or nelkap apps sync URL"
 	}
 	var out strings.Builder
-	fmt.Fprintf(&out, "\n  Nelkap %s, for this machine\n\n    url   %s\n    data  %s\n    apps  ", version, settings.URL, place(settings))
+	fmt.Fprintf(&out, "\n  Nelkap %s, for this machine\n\n    url   %s\n    data  %s\n    apps  ", version, engine.ShownURL(settings.URL), place(settings))
 	for _, text := range append(apps, how) {
 		fmt.Fprintf(&out, "%s\n          ", line(text))
 	}

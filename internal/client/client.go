@@ -45,9 +45,10 @@ type Options struct {
 
 // Client asks one server. It may be used by many goroutines.
 type Client struct {
-	base string
-	key  string
-	http *http.Client
+	base  string
+	shown string // base without a password
+	key   string
+	http  *http.Client
 }
 
 // New makes a client. It asks nothing yet.
@@ -58,10 +59,13 @@ func New(o Options) (*Client, error) {
 	}
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10}
 	return &Client{
-		base: strings.TrimRight(u.String(), "/"), key: o.Key,
+		base: strings.TrimRight(u.String(), "/"), shown: strings.TrimRight(u.Redacted(), "/"), key: o.Key,
 		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}, nil
 }
+
+// Shown is the server's address for people: without a password that may be in it.
+func (c *Client) Shown() string { return c.shown }
 
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
@@ -137,7 +141,7 @@ func (c *Client) once(ctx context.Context, r request, body []byte, into any) err
 		return ctx.Err()
 	}
 	if err != nil {
-		return fmt.Errorf("%w at %s (%w): start one with nelkap dev, or say where it is with --url or NELKAP_URL", ErrUnreachable, c.base, cause(err))
+		return fmt.Errorf("%w at %s (%w): start one with nelkap dev, or say where it is with --url or NELKAP_URL", ErrUnreachable, c.shown, cause(err))
 	}
 	defer response.Body.Close()
 	if r.header != nil {
@@ -148,7 +152,7 @@ func (c *Client) once(ctx context.Context, r request, body []byte, into any) err
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		return fmt.Errorf("%w at %s any more: the connection broke in its answer", ErrUnreachable, c.base)
+		return fmt.Errorf("%w at %s any more: the connection broke in its answer", ErrUnreachable, c.shown)
 	case len(text) > answerBytes:
 		return fmt.Errorf("the answer has more than %d bytes: ask for less at once, with a smaller limit", answerBytes)
 	}
@@ -170,19 +174,19 @@ func (c *Client) read(response *http.Response, text []byte, into any) error {
 	case kind == "application/problem+json":
 		var p apitype.Problem
 		if err := json.Unmarshal(text, &p); err != nil || p.Status == 0 {
-			return fmt.Errorf("%w: %s answered %s with a problem that can't be read", ErrStranger, c.base, response.Status)
+			return fmt.Errorf("%w: %s answered %s with a problem that can't be read", ErrStranger, c.shown, response.Status)
 		}
 		return &p
 	case response.StatusCode == http.StatusNoContent && into == nil:
 		return nil
 	case response.StatusCode >= 300 || kind != "application/json":
-		return fmt.Errorf("%w: %s answered %s, %q: check --url and NELKAP_URL", ErrStranger, c.base, response.Status, string(text[:min(len(text), excerptLength)]))
+		return fmt.Errorf("%w: %s answered %s, %q: check --url and NELKAP_URL", ErrStranger, c.shown, response.Status, string(text[:min(len(text), excerptLength)]))
 	}
 	if into == nil {
 		return nil
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return fmt.Errorf("%w: %s answered JSON of another kind: %w", ErrStranger, c.base, err)
+		return fmt.Errorf("%w: %s answered JSON of another kind: %w", ErrStranger, c.shown, err)
 	}
 	return nil
 }

@@ -42,6 +42,25 @@ func answerJSON(w http.ResponseWriter, status int, value any) {
 	json.NewEncoder(w).Encode(value)
 }
 
+// A password may stand in the address, for what is before the server: it is sent, and no error shows it.
+func TestNoErrorShowsAPasswordOfTheAddress(t *testing.T) {
+	var password string
+	c := at(t, "", func(w http.ResponseWriter, r *http.Request) {
+		_, password, _ = r.BasicAuth()
+		answerJSON(w, http.StatusOK, "no list")
+	})
+	strange := to(t, strings.Replace(c.Shown(), "://", "://ann:canary-password@", 1), "")
+	nobody := to(t, "http://ann:canary-password@127.0.0.1:1", "")
+	for _, c := range []*client.Client{strange, nobody} {
+		if _, err := c.Apps(t.Context()); err == nil || strings.Contains(err.Error(), "canary") || strings.Contains(c.Shown(), "canary") {
+			t.Errorf("%s: %v", c.Shown(), err)
+		}
+	}
+	if password != "canary-password" {
+		t.Errorf("the password that came is %q", password)
+	}
+}
+
 // A try whose answer is lost is followed by another, with the id of the first.
 // Rule K6.
 func TestALostAnswerIsAskedForAgainWithTheSameID(t *testing.T) {
