@@ -106,8 +106,8 @@ func checkName(name string) error {
 	switch {
 	case name == "" || len(name) > nameBytesMax || strings.ContainsFunc(name, bad) || strings.ContainsAny(name[:1], "-_."):
 		return fmt.Errorf("a hook is NAME=PROVIDER, and its name has lower-case letters, digits, -, _ and ., at most %d: write it like shop=stripe", nameBytesMax)
-	case name == "webhook":
-		return errors.New("a hook may not be named webhook: its events would bear the names of other hooks'")
+	case name == "webhook" || strings.HasPrefix(name, "webhook."):
+		return errors.New("a hook may not be named webhook, nor begin with webhook. and more: its events would bear the names of other hooks'")
 	}
 	return nil
 }

@@ -302,6 +302,7 @@ func TestAHookIsReadFromItsLine(t *testing.T) {
 		"a/b=stripe":                        "lower-case",
 		strings.Repeat("a", 65) + "=stripe": "at most 64",
 		"webhook=standard":                  "may not be named webhook",
+		"webhook.a=standard":                "may not be named webhook",
 		"shop=stripe,whsec_canary":          "dedupe and no other",
 		"shop=stripe,header=X":              "dedupe and no other",
 		"shop=whsec_canary":                 "provider is one of",
