@@ -48,6 +48,7 @@ var metadata = []netip.Prefix{
 	netip.MustParsePrefix("fd00:ec2::/32"),      // Amazon's metadata, over IPv6
 	netip.MustParsePrefix("fd20:ce::254/128"),   // Google's metadata, over IPv6
 	netip.MustParsePrefix("100.100.100.200/32"), // Alibaba's metadata
+	netip.MustParsePrefix("168.63.129.16/32"),   // Azure's host, which has machines' certificates; public by its number
 }
 
 // publicAddresses allows what IANA's registries call public, on any port.

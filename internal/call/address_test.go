@@ -33,6 +33,7 @@ func TestWhichAddressesMayBeDialed(t *testing.T) {
 		"[fe80::1%lo]:80":             {false, false},
 		"[fd00:ec2::254]:80":          {false, false},
 		"100.100.100.200:80":          {false, false},
+		"168.63.129.16:80":            {false, false}, // Azure's host: a public number, reached from inside alone
 		"192.0.0.192:80":              {false, false}, // Oracle's metadata
 		"224.0.0.1:80":                {false, false},
 		"255.255.255.255:80":          {false, false},
