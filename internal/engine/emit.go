@@ -5,6 +5,7 @@ import (
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -102,7 +103,9 @@ func (e *Engine) emitOnce(ctx context.Context, env string, events []NewEvent, re
 		e.mistrust(sends(events)...)
 	}
 	e.matching.wake() // runs may wait for these events
-	e.dueHint.wake()  // or they are for later
+	if slices.ContainsFunc(events, func(ev NewEvent) bool { return !ev.At.IsZero() }) {
+		e.dueHint.wake()
+	}
 	switch {
 	case errors.Is(err, store.ErrExists):
 		e.giveBackAll(runs)
