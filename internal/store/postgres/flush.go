@@ -292,7 +292,8 @@ func (v *view) flushDue() {
 		}
 		c.stored, c.changed = true, false
 	}
-	for _, l := range v.later {
+	for _, id := range slices.SortedFunc(maps.Keys(v.later), eventKey.compare) { // as with runs; so are schedules and apps
+		l := v.later[id]
 		if !l.stored {
 			t := later.row()
 			t.text(l.Env)
@@ -312,7 +313,8 @@ func (v *view) flushDue() {
 
 func (v *view) flushSchedules() {
 	dropped, inserted, updated := &rowset{}, &rowset{}, &rowset{}
-	for id, sc := range v.schedules {
+	for _, id := range slices.SortedFunc(maps.Keys(v.schedules), comparePairs) {
+		sc := v.schedules[id]
 		switch {
 		case sc.deleted:
 			if sc.stored {
@@ -347,7 +349,8 @@ func bindSchedule(t *rowset, sc *store.Schedule) {
 
 func (v *view) flushApps() {
 	inserted, updated := &rowset{}, &rowset{}
-	for _, a := range v.apps {
+	for _, id := range slices.SortedFunc(maps.Keys(v.apps), comparePairs) {
+		a := v.apps[id]
 		switch {
 		case a.changed && a.stored:
 			v.bindApp(updated.row(), &a.App)

@@ -21,7 +21,7 @@ func (n *need) gather(v *view) {
 	}
 	if len(n.cursors) > 0 {
 		b.add(sqlLockCursors, texts(n.cursors).params(), func(r *scanner) error {
-			v.cursors[r.text()] = &cursor{owner: r.text(), position: r.int()}
+			v.cursors[r.text()] = &cursor{owner: r.text(), position: r.int(), stored: true}
 			return nil
 		})
 	}

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/workflow"
@@ -60,6 +61,12 @@ type useKey struct {
 }
 
 type eventKey struct{ env, name, id string }
+
+func (k eventKey) compare(other eventKey) int {
+	return cmp.Or(cmp.Compare(k.env, other.env), cmp.Compare(k.name, other.name), cmp.Compare(k.id, other.id))
+}
+
+func comparePairs(a, b [2]string) int { return slices.Compare(a[:], b[:]) }
 
 type keyID struct {
 	env   string

@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/store"
@@ -13,17 +15,21 @@ import (
 type cursor struct {
 	owner    string
 	position int64
+	stored   bool
 	changed  bool
 }
 
 // checkOwner tells whether a cursor is an owner's; one that nobody has taken is that of the empty owner.
 func (v *view) checkOwner(name, owner string) error {
-	standing := ""
-	if c := v.cursors[name]; c != nil {
-		standing = c.owner
+	c := v.cursors[name]
+	if c == nil {
+		c = &cursor{}
 	}
-	if standing != owner {
-		return fmt.Errorf("cursor %q is that of %q, not of %q: %w", name, standing, owner, store.ErrCursor)
+	if c.owner != owner {
+		return fmt.Errorf("cursor %q is that of %q, not of %q: %w", name, c.owner, owner, store.ErrCursor)
+	}
+	if !c.stored { // no row is locked: its own keeps others from taking the cursor meanwhile
+		v.cursors[name], c.changed = c, true
 	}
 	return nil
 }
@@ -54,15 +60,20 @@ func (v *view) writeNode(op store.Op) {
 
 // flushNodes writes nodes and cursors.
 func (v *view) flushNodes() {
-	cursors, put, dropped := &rowset{}, &rowset{}, &rowset{}
-	for name, c := range v.cursors {
-		if c.changed {
-			t := cursors.row()
-			t.text(name)
-			t.text(c.owner)
-			t.int(c.position)
-			c.changed = false
+	inserted, cursors, put, dropped := &rowset{}, &rowset{}, &rowset{}, &rowset{}
+	for _, name := range slices.Sorted(maps.Keys(v.cursors)) { // as with runs
+		c, t := v.cursors[name], cursors
+		if !c.changed {
+			continue
 		}
+		if !c.stored {
+			t = inserted // as with keys
+		}
+		t.row()
+		t.text(name)
+		t.text(c.owner)
+		t.int(c.position)
+		c.stored, c.changed = true, false
 	}
 	for id, n := range v.nodes {
 		if n == nil {
@@ -75,7 +86,8 @@ func (v *view) flushNodes() {
 		t.blob(n.State)
 	}
 	v.nodes = map[string]*store.Node{}
-	v.put(sqlPutCursors, cursors)
+	v.put(sqlInsertCursors, inserted)
+	v.put(sqlUpdateCursors, cursors)
 	v.put(sqlPutNodes, put)
 	v.put(sqlDropNodes, dropped)
 }

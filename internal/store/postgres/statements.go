@@ -230,6 +230,7 @@ const (
 // A move into this store (N5): the phase, what a table's columns are, whether one has rows, and the last numbers that were drawn.
 const (
 	sqlSelectPhase = `SELECT phase, move FROM phase`
+	sqlHoldPhase   = `LOCK TABLE phase IN ACCESS EXCLUSIVE MODE`
 	sqlReceive     = `INSERT INTO phase (one, phase, move) VALUES (true, 'incoming', $1::bytea) ON CONFLICT (one) DO UPDATE SET phase='incoming', move=excluded.move WHERE phase.phase='incoming' AND phase.move=excluded.move RETURNING 1`
 	sqlActivate    = `UPDATE phase SET phase='active' WHERE move=$1::bytea AND phase='incoming' RETURNING 1`
 	// A table may take an hour, whatever the database's bounds are for others. What is copied must be on disk before the old store is given up.

@@ -97,9 +97,9 @@ const (
 
 // Waits.
 const (
-	// A child is inserted before its wait, and may have ended in this very batch.
+	// A child is inserted before its wait, and it or the wait's own run may have ended in this very batch.
 	sqlInsertWaits = `INSERT INTO waits (id, run, run_id, env, name, number, kind, due_at, child, of_number, event, after, looked, orphan, kin_ended)
-		SELECT u.*, u.kind = 'invoke' AND coalesce((SELECT ended_at > 0 FROM runs WHERE runs.id=u.child), true)
+		SELECT u.*, u.kind = 'invoke' AND (coalesce((SELECT ended_at > 0 FROM runs WHERE runs.id=u.child), true) OR coalesce((SELECT ended_at > 0 FROM runs WHERE runs.id=u.run_id), true))
 		FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bigint[], $7::text[], $8::bigint[], $9::bytea[], $10::bigint[], $11::bytea[], $12::bigint[],
 			$13::boolean[], $14::boolean[]) AS u(id, run, run_id, env, name, number, kind, due_at, child, of_number, event, after, looked, orphan)`
 	sqlMarkParents = `UPDATE waits SET kin_ended=true WHERE kind='invoke' AND child = ANY($1::bytea[]) AND NOT kin_ended`
@@ -114,10 +114,11 @@ const (
 	sqlDeleteWaitEvents = `DELETE FROM wait_events WHERE wait = ANY($1::bigint[])`
 	sqlInsertUses       = `INSERT INTO event_uses (run, position)
 		SELECT * FROM unnest($1::bigint[], $2::bigint[])`
-	sqlDeleteUses = `DELETE FROM event_uses WHERE run = ANY($1::bigint[])`
-	sqlPutCursors = `INSERT INTO cursors (name, owner, position)
-		SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[])
-		ON CONFLICT (name) DO UPDATE SET owner=excluded.owner, position=greatest(cursors.position, excluded.position)`
+	sqlDeleteUses    = `DELETE FROM event_uses WHERE run = ANY($1::bigint[])`
+	sqlInsertCursors = `INSERT INTO cursors (name, owner, position)
+		SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[])`
+	sqlUpdateCursors = `UPDATE cursors SET owner=u.owner, position=u.position FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) AS u(name, owner, position)
+		WHERE cursors.name=u.name`
 	sqlPutNodes = `INSERT INTO nodes (id, beat, state)
 		SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bytea[])
 		ON CONFLICT (id) DO UPDATE SET beat=excluded.beat, state=excluded.state`

@@ -46,6 +46,21 @@ func (t *Target) Receive(ctx context.Context, move string, tables []store.Table)
 		names = append(names, quoted(table.Name))
 	}
 	return t.within(ctx, "emptying the database", func(conn *pgconn.PgConn) error {
+		// Who writes has looked at the phase first: those that did are waited for, and those to come see the new one.
+		if err := exec(ctx, conn, sqlHoldPhase); err != nil {
+			return err
+		}
+		begun := false
+		if err := execWith(ctx, conn, sqlSelectPhase, nil, func(*scanner) error { begun = true; return nil }); err != nil {
+			return err
+		}
+		if !begun { // then it was found empty, and a server may have written since
+			if full, err := t.full(ctx, conn, tables); err != nil {
+				return err
+			} else if full != "" {
+				return fmt.Errorf("a server has written to the database meanwhile (to its table %s): stop it, and give an empty database", full)
+			}
+		}
 		if err := one(ctx, conn, sqlReceive, (&params{}).text(move)); err != nil {
 			return err
 		}
@@ -72,16 +87,21 @@ func one(ctx context.Context, conn *pgconn.PgConn, statement string, p *params) 
 
 // Empty finds a table that has rows; "" if none has.
 func (t *Target) Empty(ctx context.Context, tables []store.Table) (full string, err error) {
-	err = t.within(ctx, "looking into the database", func(conn *pgconn.PgConn) error {
-		for _, table := range tables {
-			err := execWith(ctx, conn, anyOfTable(quoted(table.Name)), nil, func(*scanner) error { full = table.Name; return nil })
-			if err != nil || full != "" {
-				return err
-			}
-		}
-		return nil
+	err = t.within(ctx, "looking into the database", func(conn *pgconn.PgConn) (err error) {
+		full, err = t.full(ctx, conn, tables)
+		return err
 	})
 	return full, err
+}
+
+func (t *Target) full(ctx context.Context, conn *pgconn.PgConn, tables []store.Table) (full string, err error) {
+	for _, table := range tables {
+		err := execWith(ctx, conn, anyOfTable(quoted(table.Name)), nil, func(*scanner) error { full = table.Name; return nil })
+		if err != nil || full != "" {
+			return full, err
+		}
+	}
+	return "", nil
 }
 
 // SetNumbers has each series go on after its last number.

@@ -221,6 +221,11 @@ func endsAreHeardOf(t *testing.T, s store.Store) {
 	must(t, s, u)
 	must(t, s, ended(parent))
 	equal(t, kin(), "run_0001/child run_0003/child run_0005/child ")
+	parent, _, u = invoking(7)
+	if results, err := s.Commit(context.Background(), []store.Change{{u}, {ended(parent)}}); err != nil || results[0].Err != nil || results[1].Err != nil {
+		t.Fatalf("%+v, %v", results, err)
+	}
+	equal(t, kin(), "run_0001/child run_0003/child run_0005/child run_0007/child ")
 }
 
 func callbacksAreAnsweredOnce(t *testing.T, s store.Store) {
