@@ -62,7 +62,7 @@ func (e *Engine) runApps() {
 
 // look describes the app at an address, and takes over what it says.
 func (e *Engine) look(s *source) {
-	t, news := e.apps.asking(s)
+	t, writes := e.apps.asking(s)
 	manifest, outcome := e.caller.Describe(e.ctx, t)
 	if e.ctx.Err() != nil {
 		return
@@ -71,7 +71,7 @@ func (e *Engine) look(s *source) {
 		e.notDescribed(s, outcome)
 		return
 	}
-	err := e.take(s, manifest, describeOptions{news: news})
+	err := e.take(s, manifest, describeOptions{writes: writes})
 	if errors.Is(err, errOutdated) {
 		e.apps.lookAgain(s)
 	} else if err != nil {
@@ -212,8 +212,8 @@ type AppRequest struct {
 }
 
 // PutApp describes the app at an address at once, and takes it over as it is now: what it no longer has is forgotten (D1), and so are the
-// addresses where it was before and that no operator has named. It returns when every other node that works knows it too. The address must be public unless an operator has named it.
-// ErrAppUnusable says why the app can't be used; nothing changes then. ErrBusy.
+// addresses where it was before and that no operator has named. It returns when every other node that works knows it too. The address must
+// be public unless an operator has named it. ErrAppUnusable says why the app can't be used; nothing changes then. ErrBusy.
 func (e *Engine) PutApp(ctx context.Context, env string, r AppRequest, private bool) (AppInfo, error) {
 	e.apps.mu.Lock()
 	s := e.apps.sources[r.URL]
@@ -236,12 +236,12 @@ func (e *Engine) PutApp(ctx context.Context, env string, r AppRequest, private b
 // syncApp asks an address and takes over what it says, until nothing is stored of the app in between.
 func (e *Engine) syncApp(ctx context.Context, s *source, concurrency int) (name string, err error) {
 	for range applyTries {
-		t, news := e.apps.asking(s)
+		t, writes := e.apps.asking(s)
 		manifest, outcome := e.caller.Describe(ctx, t)
 		if manifest == nil {
 			return "", fmt.Errorf("%w: %s", ErrAppUnusable, reasonOf(outcome))
 		}
-		err = e.take(s, manifest, describeOptions{news: news, sync: true, concurrency: concurrency})
+		err = e.take(s, manifest, describeOptions{writes: writes, sync: true, concurrency: concurrency})
 		if err == nil {
 			e.apps.left(appID{s.env, manifest.App})
 			err = e.known(ctx, appID{s.env, manifest.App})

@@ -197,7 +197,7 @@ func TestAPostThatIsAcknowledgedIsGiven(t *testing.T) {
 	}
 }
 
-// E1: a wait of no time looks back before it is over, also where it is registered while another's time ends.
+// E1, E2: a wait of no time looks back before it is over, also where it is registered while another's time ends.
 func TestAWaitOfNoTimeLooksBackFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})

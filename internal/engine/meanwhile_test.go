@@ -162,6 +162,7 @@ func (s slowBegins) Commit(ctx context.Context, changes []store.Change) ([]store
 	return results, err
 }
 
+// W5: a slot that is never given back leaves its app's runs waiting for nothing.
 func TestACallThatATimerFindsBeforeItsBeginIsHeardOfHasOneSlot(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"})
@@ -194,4 +195,18 @@ func TestAStopBesideTheEndOfARunThatIsWaitedFor(t *testing.T) {
 		waiting.Go(n.stop)
 		waiting.Wait()
 	}
+}
+
+// W5: where a process stood still and a second one took its place, the one hears from nobody that a call of its is over.
+func TestASlotIsFreeWhoseCallAnotherProcessHasEnded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, s := newApp(wire.Workflow{Name: "w"}), &faulty{Store: memory.New()}
+		n := startNode(t, s, a, engine.Options{Concurrency: 1, Lease: 5 * time.Second})
+		n.know(t)
+		run := n.start(t, "w").Run.ID
+		c := a.next(t, time.Second)
+		s.change(t, run, workflow.End{CallID: c.Call.Call.ID, Kind: workflow.EndCompleted, Output: jsontext.Value(`1`)})
+		n.start(t, "w")
+		a.next(t, 10*time.Second)
+	})
 }

@@ -23,7 +23,7 @@ type registry struct {
 	sources  map[string]*source // by URL
 	apps     map[appID]*app
 	starters map[starter][]target // made anew whenever an app changes
-	news     int64                // how often an app's record was stored, by this node or by another as far as it is known
+	writes   int64                // how often an app's record was stored, by this node or by another as far as it is known
 	pauseMax time.Duration        // between looks at an app that can't be used; never changed
 	filters  *filters
 }
@@ -46,7 +46,7 @@ type source struct {
 type app struct {
 	record   store.App
 	stored   store.App // record as the store is known to have it: until then nobody is told that the app is ready (W6)
-	news     int64     // the registry's, when the record was last stored: what the app said before counts no more
+	written  int64     // the registry's writes when the record was last stored: what the app said before counts no more
 	declared bool      // the store has had its schedules as its record has them since this process started
 	source   *source
 	manifest wire.Manifest // with the workflows that are gone, but not yet forgotten
@@ -132,8 +132,8 @@ func (r *registry) adopt(record store.App) error {
 // stores notes how the store has an app's record. mu is held.
 func (r *registry) stores(a *app, record store.App) {
 	if a.stored.Version != record.Version {
-		r.news++
-		a.news = r.news
+		r.writes++
+		a.written = r.writes
 	}
 	a.stored = record
 }
@@ -326,11 +326,11 @@ func (r *registry) sourceOf(id appID) *source {
 	return nil
 }
 
-// asking is where an address is described, and the news that are known before it is.
-func (r *registry) asking(s *source) (t call.Target, news int64) {
+// asking is where an address is described, and how often apps were stored before it is.
+func (r *registry) asking(s *source) (t call.Target, writes int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return call.Target{URL: s.url, Private: s.private}, r.news
+	return call.Target{URL: s.url, Private: s.private}, r.writes
 }
 
 // lookAgain has an address looked at once more, at once.
@@ -380,7 +380,7 @@ func (r *registry) described(s *source, m *wire.Manifest, o describeOptions) (re
 		a = &app{source: s, unknown: map[string]int{}, record: store.App{Env: s.env, Name: m.App, Concurrency: o.concurrency}}
 		r.apps[id] = a
 	}
-	if a.news > o.news {
+	if a.written > o.writes {
 		return nil, false, errOutdated
 	}
 	if err := a.conflict(s, m, o); err != nil {
@@ -427,7 +427,7 @@ func (a *app) why() string {
 
 // describeOptions say how a look at an app is taken.
 type describeOptions struct {
-	news        int64 // the registry's before the app was asked
+	writes      int64 // the registry's before the app was asked
 	now         time.Time
 	every       time.Duration
 	forgetAfter time.Duration

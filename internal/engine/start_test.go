@@ -451,7 +451,7 @@ func TestAFailedRunKeepsItsKey(t *testing.T) {
 	})
 }
 
-// A run for tomorrow stands in the line before those that only the store knows.
+// W5: a run for tomorrow stands in the line before those that only the store knows.
 func TestARunForLaterHoldsUpNoneThatIsDue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, s := newApp(wire.Workflow{Name: "w"}), memory.New()

@@ -19,9 +19,18 @@ const RunsForMin = requestKeyLife
 
 // sweepRuns drops runs that ended too long ago, some at a time. Their keys stay (K3).
 func (e *Engine) sweepRuns() error {
-	for e.options.RunsFor > 0 && e.ctx.Err() == nil {
-		res, err := e.committer.commit(store.Change{store.DropRuns{Before: e.now().Add(-e.options.RunsFor), Limit: runsPage, RowsMax: rowsPage}})
-		if err != nil || res.Dropped == 0 {
+	if e.options.RunsFor == 0 {
+		return nil
+	}
+	// Fewer than a page may be as many rows as one commit drops.
+	return e.dropAll(store.DropRuns{Before: e.now().Add(-e.options.RunsFor), Limit: runsPage, RowsMax: rowsPage}, 1)
+}
+
+// dropAll commits an op that drops some at a time, until it has dropped fewer than enough.
+func (e *Engine) dropAll(op store.Op, enough int) error {
+	for e.ctx.Err() == nil {
+		res, err := e.committer.commit(store.Change{op})
+		if err != nil || res.Dropped < enough {
 			return err
 		}
 	}
@@ -33,24 +42,12 @@ func (e *Engine) RunsFor() time.Duration { return e.options.RunsFor }
 
 // sweepKeys drops keys that have expired, some at a time.
 func (e *Engine) sweepKeys() error {
-	for e.ctx.Err() == nil {
-		res, err := e.committer.commit(store.Change{store.DropKeys{Now: e.now(), Limit: sweepPage}})
-		if err != nil || res.Dropped < sweepPage {
-			return err
-		}
-	}
-	return nil
+	return e.dropAll(store.DropKeys{Now: e.now(), Limit: sweepPage}, sweepPage)
 }
 
 // sweepEvents drops events that no wait looks back to any more (E2), some at a time.
 func (e *Engine) sweepEvents() error {
-	for e.ctx.Err() == nil {
-		res, err := e.committer.commit(store.Change{store.DropEvents{Before: e.now().Add(-e.options.EventsFor), Limit: sweepPage}})
-		if err != nil || res.Dropped < sweepPage {
-			return err
-		}
-	}
-	return nil
+	return e.dropAll(store.DropEvents{Before: e.now().Add(-e.options.EventsFor), Limit: sweepPage}, sweepPage)
 }
 
 // runSweep drops keys whose time is over, events and runs that are too old, and deliveries that are too old or too many, now and then. An

@@ -16,8 +16,9 @@ const (
 	timerNet  = 5 * time.Second // between looks at the store without a hint
 	timerPage = 1_000           // runs read at once
 	timerSide = 64              // runs told at once: they share commits
-	// timerPause is between looks at what is due while something of it fails.
-	timerPause = time.Second
+	// timerPause is between looks at what is due while something of it fails; among several nodes it may be another's, until it is overdue.
+	timerPause       = time.Second
+	timerPauseShared = turnAfter / 2
 )
 
 // timers knows the earliest instant at which the store has something due, as far as this process has heard.
@@ -83,7 +84,7 @@ func (e *Engine) runTimers() {
 
 func (e *Engine) fireDue() {
 	e.timers.restart()
-	var others, failed bool
+	var left bool // something that is due
 	for {
 		due, err := e.store.Timers(e.ctx, e.now(), timerPage)
 		if err != nil {
@@ -94,18 +95,18 @@ func (e *Engine) fireDue() {
 		}
 		turn := e.turn(due)
 		fired := e.fireAll(turn)
-		others = fired < len(due) && !e.peers.alone()
-		failed = failed || fired < len(turn)
+		left = left || fired < len(due)
 		// A page whose every run failed would come again at once.
 		if len(due) < timerPage || fired == 0 {
 			break
 		}
 	}
 	next, err := e.store.NextTimer(e.ctx)
-	if soon := e.now().Add(turnAfter / 2); others && next.Before(soon) {
-		next = soon // what is due is another node's, until it is overdue
+	again := timerPause
+	if !e.peers.alone() {
+		again = timerPauseShared
 	}
-	if soon := e.now().Add(timerPause); failed && next.Before(soon) {
+	if soon := e.now().Add(again); left && next.Before(soon) {
 		next = soon
 	}
 	if err == nil {

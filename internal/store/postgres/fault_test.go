@@ -216,13 +216,7 @@ func TestADeadlock(t *testing.T) {
 		_, err := s.Commit(ctx, []store.Change{saving(first.ID, "a"), saving(second.ID, "a")})
 		committed <- err
 	}()
-	for waits := false; !waits; {
-		row := conn.QueryRow(ctx, `SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
-		if err := row.Scan(&waits); err != nil {
-			t.Fatal(err)
-		}
-		exec("SELECT pg_stat_clear_snapshot()")
-	}
+	untilWaiting(t, conn, 1)
 	exec("SELECT 1 FROM runs WHERE id = $1 FOR UPDATE", []byte(first.ID))
 	exec("COMMIT")
 	if err := <-committed; err != nil {

@@ -43,15 +43,6 @@ func untilWaiting(t *testing.T, conn *pgx.Conn, want int) {
 	}
 }
 
-func together(t *testing.T, s store.Store, ops ...store.Op) store.Result {
-	results, err := s.Commit(context.Background(), []store.Change{ops})
-	if err != nil {
-		t.Errorf("%v", err)
-		return store.Result{Err: err}
-	}
-	return results[0]
-}
-
 // N5: a database that a server has begun to use while a move looked at it is not emptied: what was acknowledged there stays.
 func TestAMoveEmptiesNothingThatWasAcknowledged(t *testing.T) {
 	url := database(t)
@@ -68,7 +59,7 @@ func TestAMoveEmptiesNothingThatWasAcknowledged(t *testing.T) {
 	other := holding(t, url, "SELECT FROM counters FOR UPDATE")
 	done, received := make(chan store.Result), make(chan error)
 	go func() {
-		done <- together(t, s, store.InsertRun{Run: storetest.NewRun(1)}, store.InsertEvent{Event: store.Event{Env: "default", Name: "e", ID: "1", CreatedAt: storetest.T0}})
+		done <- alone(t, s, store.InsertRun{Run: storetest.NewRun(1)}, store.InsertEvent{Event: store.Event{Env: "default", Name: "e", ID: "1", CreatedAt: storetest.T0}})
 	}()
 	untilWaiting(t, other, 1)
 	go func() { received <- target.Receive(t.Context(), "mov_1", tables) }()
@@ -82,10 +73,6 @@ func TestAMoveEmptiesNothingThatWasAcknowledged(t *testing.T) {
 		t.Errorf("the run was acknowledged; the move: %v; reading it: %v", failure, err)
 	}
 }
-
-// holding is a transaction of somebody else that has done something.
-
-// untilWaiting returns when so many sessions of that database wait for locks.
 
 // N2: nodes that add the same rows do so in one order, and none waits for the other.
 func TestNodesThatAddTheSameRowsMeetInOneOrder(t *testing.T) {
@@ -129,7 +116,7 @@ func TestNodesThatAddTheSameRowsMeetInOneOrder(t *testing.T) {
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
-					onEach(all, func(n int, s *postgres.Store) { _ = together(t, s, change...) })
+					onEach(all, func(n int, s *postgres.Store) { _ = alone(t, s, change...) })
 				}()
 				untilWaiting(t, other, 2)
 				if _, err := other.Exec(t.Context(), "ROLLBACK"); err != nil {
@@ -148,10 +135,6 @@ func TestNodesThatAddTheSameRowsMeetInOneOrder(t *testing.T) {
 	}
 }
 
-// holding is a transaction of somebody else that has done something.
-
-// untilWaiting returns when so many sessions of that database wait for locks.
-
 // E1: who goes by a cursor that nobody has taken is refused once somebody has, and takes it from nobody.
 func TestACursorThatIsTakenBesideWhoHadNone(t *testing.T) {
 	for what, op := range map[string]store.Op{
@@ -165,7 +148,7 @@ func TestACursorThatIsTakenBesideWhoHadNone(t *testing.T) {
 			other := holding(t, url, "SELECT FROM counters FOR UPDATE") // behind the cursor in the order of locks
 			done := make(chan store.Result)
 			go func() {
-				done <- together(t, a, op, store.InsertEvent{Event: store.Event{Env: "default", Name: "e", ID: "1", CreatedAt: storetest.T0}})
+				done <- alone(t, a, op, store.InsertEvent{Event: store.Event{Env: "default", Name: "e", ID: "1", CreatedAt: storetest.T0}})
 			}()
 			untilWaiting(t, other, 1)
 			if res := alone(t, b, store.TakeCursor{Cursor: "match", Owner: "node_b"}); res.Err != nil {

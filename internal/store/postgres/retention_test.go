@@ -17,10 +17,10 @@ import (
 )
 
 // alone commits a change of one op, on any goroutine.
-func alone(t *testing.T, s store.Store, op store.Op) store.Result {
-	results, err := s.Commit(context.Background(), []store.Change{{op}})
+func alone(t *testing.T, s store.Store, ops ...store.Op) store.Result {
+	results, err := s.Commit(context.Background(), []store.Change{ops})
 	if err != nil {
-		t.Errorf("%T: %v", op, err)
+		t.Errorf("%T: %v", ops[0], err)
 		return store.Result{Err: err}
 	}
 	return results[0]

@@ -72,6 +72,13 @@ func chaptersAreClosed(t *testing.T, s store.Store) {
 	}
 	equal(t, string(closed[0].Output), `1`)
 	equal(t, string(entries(t, s, run.ID, 0)[0].Output), `2`)
+
+	// The use of an event that is gone goes with the next chapter.
+	must(t, s, store.InsertEvent{Event: store.Event{Env: "default", Name: "paid", ID: "e2", CreatedAt: T0}})
+	equal(t, must(t, s, store.DropEvents{Before: T0, Limit: 10}).Dropped, 1)
+	refused(t, s, store.ErrStale, store.UseEvent{RunID: run.ID, Position: 1})
+	restarted(t, s, run.ID, `{"page":3}`)
+	must(t, s, store.UseEvent{RunID: run.ID, Position: 1})
 }
 
 // Z2: a run that restarts for ever keeps its last chapters, and what it was first given.
