@@ -358,6 +358,42 @@ func TestAnAppIsReadyOnceItIsStored(t *testing.T) {
 	})
 }
 
+// crowded is a store whose reads take a while, and counts how many there are at once at most.
+type crowded struct {
+	store.Store
+	now, most atomic.Int64
+}
+
+func (c *crowded) Load(ctx context.Context, runID string) (workflow.Run, store.History, error) {
+	if now := c.now.Add(1); now > c.most.Load() {
+		c.most.Store(now) // one of a bubble at a time
+	}
+	time.Sleep(time.Millisecond)
+	c.now.Add(-1)
+	return c.Store.Load(ctx, runID)
+}
+
+// Whoever can reach the port may send a request full of saves of no calls: it holds no memory for each of them but what it is made of.
+func TestSavesOfUnknownCallsAreReadAFewAtATime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &crowded{Store: memory.New()}
+		n := startNode(t, s, newApp(wire.Workflow{Name: "w"}), engine.Options{})
+		saves := wire.Saves{Process: "p", Saves: make([]wire.Save, 10_000)}
+		for i := range saves.Saves {
+			saves.Saves[i].Fence = wire.Fence{Call: fmt.Sprint(i), Token: "run_x.x"}
+		}
+		answer := n.Save(t.Context(), saves)
+		if most := s.most.Load(); most < 2 || most > 1_000 {
+			t.Errorf("%d were read at once", most)
+		}
+		for i, out := range answer.Saves {
+			if out.Call != fmt.Sprint(i) || out.Status != wire.Superseded {
+				t.Fatalf("save %d: %+v", i, out)
+			}
+		}
+	})
+}
+
 // unreadable is a store that can't read one run's state, and counts how often timers are asked for.
 type unreadable struct {
 	store.Store

@@ -78,20 +78,31 @@ func (e *Engine) decided(run workflow.Run) bool {
 	return e.now().Sub(run.Call.BegunAt) > decidedAfter
 }
 
+// readSavesMax is how many saves of one request are read and committed at once: enough to share a commit. A request may have a hundred
+// thousand, of calls that there are not.
+const readSavesMax = 256
+
 // Save commits what processes save: each save with an outcome of its own (N3).
 func (e *Engine) Save(ctx context.Context, saves wire.Saves) wire.SavesAnswer {
 	answer := wire.SavesAnswer{Saves: make([]wire.SaveOutcome, len(saves.Saves))}
 	attempts := make([]*attempt, len(saves.Saves))
 	var line []*pending
-	var group sync.WaitGroup
+	var unknown []int
 	for i, save := range saves.Saves {
 		if attempts[i] = e.trySave(saves.Process, saves.Manifest, save); attempts[i] != nil {
 			line = append(line, attempts[i].pending)
-			continue
+		} else {
+			unknown = append(unknown, i)
 		}
+	}
+	var group sync.WaitGroup
+	for first := range min(len(unknown), readSavesMax) {
 		group.Go(func() {
-			answer.Saves[i] = e.save(ctx, save)
-			e.heard(saves.Process, save.Fence)
+			for n := first; n < len(unknown); n += readSavesMax {
+				save := saves.Saves[unknown[n]]
+				answer.Saves[unknown[n]] = e.save(ctx, save)
+				e.heard(saves.Process, save.Fence)
+			}
 		})
 	}
 	if e.committer.submit(line...) { // at once, so that they share a commit

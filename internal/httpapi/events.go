@@ -109,7 +109,7 @@ func readEvents(body []byte) (events []engine.NewEvent, many bool, err error) {
 	many = len(body) > 0 && body[0] == '['
 	var list []eventBody
 	if many {
-		err = decodeStrict(body, &list)
+		err = decodeStrict(body, &list, noMoreEvents())
 	} else {
 		list = make([]eventBody, 1)
 		err = decodeStrict(body, &list[0])
@@ -117,8 +117,8 @@ func readEvents(body []byte) (events []engine.NewEvent, many bool, err error) {
 	if err != nil {
 		return nil, many, err
 	}
-	if many && (len(list) == 0 || len(list) > eventsMax) {
-		return nil, many, problem(http.StatusUnprocessableEntity, "invalid", fmt.Sprintf("a request emits 1 to %d events, not %d", eventsMax, len(list)))
+	if len(list) == 0 {
+		return nil, many, problem(http.StatusUnprocessableEntity, "invalid", errEventCount.Error())
 	}
 	seen := map[[2]string]bool{}
 	for i, e := range list {
@@ -138,16 +138,32 @@ func readEvents(body []byte) (events []engine.NewEvent, many bool, err error) {
 	return events, many, nil
 }
 
+var errEventCount = fmt.Errorf("a request emits 1 to %d events", eventsMax)
+
+// noMoreEvents ends the reading at the first event too many: what is only `{}` takes fifty times its bytes once it is read.
+func noMoreEvents() jsonv2.Options {
+	n := 0
+	return jsonv2.WithUnmarshalers(jsonv2.UnmarshalFromFunc(func(*jsontext.Decoder, *eventBody) error {
+		if n++; n > eventsMax {
+			return errEventCount
+		}
+		return errors.ErrUnsupported
+	}))
+}
+
 // decodeStrict reads our own fields: one that is misspelt would lose what it says.
-func decodeStrict(body []byte, into any) error {
+func decodeStrict(body []byte, into any, options ...jsonv2.Options) error {
 	if !utf8.Valid(body) {
 		return problem(http.StatusBadRequest, "bad_request", "the body is not valid UTF-8")
 	}
-	err := jsonv2.Unmarshal(body, into, jsonv2.RejectUnknownMembers(true), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
+	options = append(options, jsonv2.RejectUnknownMembers(true), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
+	err := jsonv2.Unmarshal(body, into, options...)
 	var place *jsonv2.SemanticError
 	switch {
 	case errors.Is(err, jsonv2.ErrUnknownName) && errors.As(err, &place):
 		return problem(http.StatusUnprocessableEntity, "invalid", fmt.Sprintf("an event has event, payload, id and at, and nothing else: %s is not known", place.JSONPointer))
+	case errors.Is(err, errEventCount):
+		return problem(http.StatusUnprocessableEntity, "invalid", errEventCount.Error())
 	case err != nil:
 		return problem(http.StatusBadRequest, "bad_request", "the body is not the JSON that is expected here: "+err.Error())
 	}

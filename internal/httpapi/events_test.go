@@ -89,6 +89,7 @@ func TestAnArrayOfEventsIsAllOrNone(t *testing.T) {
 		"a long name":    `[{"event":"` + strings.Repeat("x", 257) + `"}]`,
 		"a wrong field":  `[{"event":"a","paylod":1}]`,
 		"too many":       "[" + strings.Repeat(`{"event":"a"},`, 1000) + `{"event":"a"}]`,
+		"far too many":   "[" + strings.Repeat(`{"event":"a"},`, 1001) + "and what is never read",
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := s.post("/v1/events", body)
