@@ -181,11 +181,12 @@ func hold(ctx context.Context, path string) (runs int64, err error) {
 
 // checkFile refuses what is not a whole store that this server knows.
 func checkFile(conn *sqlite.Conn) error {
-	var application, version int64
+	var application int64
 	if err := query(conn, `PRAGMA application_id`, nil, func(r *scanner) error { application = r.int(); return nil }); err != nil {
 		return err
 	}
-	if err := query(conn, `PRAGMA user_version`, nil, func(r *scanner) error { version = r.int(); return nil }); err != nil {
+	version, err := schemaVersion(conn)
+	if err != nil {
 		return err
 	}
 	switch {
@@ -195,7 +196,7 @@ func checkFile(conn *sqlite.Conn) error {
 		return fmt.Errorf("its schema has version %d, and this nelkap knows version %d: restore it with a newer one", version, len(migrations.Migrations))
 	}
 	var faults []string
-	err := query(conn, `PRAGMA integrity_check(10)`, nil, func(r *scanner) error { faults = append(faults, r.text()); return nil })
+	err = query(conn, `PRAGMA integrity_check(10)`, nil, func(r *scanner) error { faults = append(faults, r.text()); return nil })
 	if err == nil && !slices.Equal(faults, []string{"ok"}) {
 		err = fmt.Errorf("it is damaged: take an older backup (%s)", strings.Join(faults, "; "))
 	}

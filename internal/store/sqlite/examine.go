@@ -88,7 +88,7 @@ func (f *Facts) read(ctx context.Context) (err error) {
 	if err := query(conn, `PRAGMA application_id`, nil, func(r *scanner) error { application = r.int(); return nil }); err != nil {
 		return fmt.Errorf("reading the store: %w", err)
 	}
-	if err := query(conn, `PRAGMA user_version`, nil, func(r *scanner) error { f.Schema = r.int(); return nil }); err != nil {
+	if f.Schema, err = schemaVersion(conn); err != nil {
 		return fmt.Errorf("reading the store: %w", err)
 	}
 	if application != int64(migrations.AppID) || f.Schema > f.SchemaKnown {

@@ -118,10 +118,28 @@ func openWriter(ctx context.Context, path string) (*sqlite.Conn, error) {
 	if err := prepare(conn); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening %s: %w", path, err), conn.Close())
 	}
-	if err := sqlitemigration.Migrate(ctx, conn, migrations); err != nil {
+	err = checkSchema(conn)
+	if err == nil {
+		err = sqlitemigration.Migrate(ctx, conn, migrations)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("bringing %s up to date: %w", path, err), conn.Close())
 	}
 	return conn, nil
+}
+
+// checkSchema refuses a store that a newer nelkap has changed: what its rows mean is not known here, and Migrate takes it as it is.
+func checkSchema(conn *sqlite.Conn) error {
+	version, err := schemaVersion(conn)
+	if known := int64(len(migrations.Migrations)); err == nil && version > known {
+		err = fmt.Errorf("its schema has version %d, and this nelkap knows version %d: start the nelkap that used it last, or a newer one", version, known)
+	}
+	return err
+}
+
+func schemaVersion(conn *sqlite.Conn) (version int64, err error) {
+	err = query(conn, `PRAGMA user_version`, nil, func(r *scanner) error { version = r.int(); return nil })
+	return version, err
 }
 
 // pragmas are what every connection needs, outside any transaction. FULL: a commit is synced before it is acknowledged, also in

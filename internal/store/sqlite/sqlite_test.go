@@ -1,8 +1,12 @@
 package sqlite_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/nelkap/nelkap/internal/store"
@@ -49,6 +53,32 @@ func TestASecondServerOnTheSameDirectoryIsRefused(t *testing.T) {
 	openIn(t, dir)
 	if _, err := sqlite.Open(context.Background(), dir); !errors.Is(err, store.ErrLocked) {
 		t.Fatalf("N5: got %v", err)
+	}
+}
+
+// An older server than the last would write rows that the newer one takes for its own.
+func TestAStoreOfANewerServerIsRefusedAndLeftAsItIs(t *testing.T) {
+	dir := t.TempDir()
+	if err := openIn(t, dir).Close(); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "nelkap.db")
+	newer, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(newer[60:], "\x00\x00\x00\x63") // user_version
+	if err := os.WriteFile(file, newer, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sqlite.Open(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "version 99") {
+		t.Errorf("a server: %v", err)
+	}
+	if _, err := sqlite.OpenSource(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "version 99") {
+		t.Errorf("a move: %v", err)
+	}
+	if after, err := os.ReadFile(file); err != nil || !bytes.Equal(after, newer) {
+		t.Errorf("the file has changed, %v", err)
 	}
 }
 
