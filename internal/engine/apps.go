@@ -74,7 +74,7 @@ func (e *Engine) look(s *source) {
 	err := e.take(s, manifest, describeOptions{writes: writes})
 	if errors.Is(err, errOutdated) {
 		e.apps.lookAgain(s)
-	} else if err != nil {
+	} else if err != nil && !errors.Is(err, ErrAppUnusable) { // which was said when it was news
 		e.log.Error("an app can't be taken up", "url", ShownURL(s.url), "error", err)
 	}
 }
@@ -145,7 +145,7 @@ func (e *Engine) take(s *source, m *wire.Manifest, o describeOptions) error {
 		q.wake()
 		e.mu.Unlock()
 	}
-	return nil
+	return e.renamed(s, appID{s.env, m.App}, o)
 }
 
 // storeApp stores what an app said of itself and the schedules that it declares, in one transaction, and tells whether that was news. What
@@ -162,14 +162,22 @@ func (e *Engine) storeApp(s *source, m *wire.Manifest, o describeOptions) (chang
 	case errors.Is(err, errOutdated):
 		return false, err
 	case err != nil:
-		e.apps.failed(s, err.Error(), o.now, e.options.Jitter())
-		return false, err
+		if e.apps.failed(s, err.Error(), o.now, e.options.Jitter()) {
+			e.log.Warn("an app can't be used", "url", ShownURL(s.url), "why", err.Error())
+		}
+		return false, fmt.Errorf("%w: %w", ErrAppUnusable, err)
 	case record == nil:
 		return false, nil
 	}
+	return e.storeRecord(record, isStored)
+}
+
+// storeRecord stores an app's record, unless it is stored so, with the schedules that it declares, and tells whether there was something to
+// store. errOutdated.
+func (e *Engine) storeRecord(record *store.App, isStored bool) (changed bool, err error) {
 	schedules, err := e.declaring(record)
 	if err != nil {
-		return false, fmt.Errorf("reading the schedules of app %q: %w", m.App, err)
+		return false, fmt.Errorf("reading the schedules of app %q: %w", record.Name, err)
 	}
 	if isStored && len(schedules) == 0 {
 		e.apps.stored(*record)
@@ -178,13 +186,13 @@ func (e *Engine) storeApp(s *source, m *wire.Manifest, o describeOptions) (chang
 	record.Version++
 	_, err = e.committer.commit(append(store.Change{store.PutApp{App: *record}}, schedules...))
 	if errors.Is(err, store.ErrStale) {
-		if err := e.reloadApp(id); err != nil {
+		if err := e.reloadApp(appID{record.Env, record.Name}); err != nil {
 			return false, err
 		}
 		return false, errOutdated
 	}
 	if err != nil {
-		return false, fmt.Errorf("storing app %q: %w", m.App, err)
+		return false, fmt.Errorf("storing app %q: %w", record.Name, err)
 	}
 	e.apps.stored(*record)
 	e.dueHint.wake()
@@ -244,7 +252,7 @@ func (e *Engine) syncApp(ctx context.Context, s *source, concurrency int) (name 
 		err = e.take(s, manifest, describeOptions{writes: writes, sync: true, concurrency: concurrency})
 		if err == nil {
 			e.apps.left(appID{s.env, manifest.App})
-			err = e.known(ctx, appID{s.env, manifest.App})
+			err = e.known(ctx, s.url)
 		}
 		if !errors.Is(err, errOutdated) {
 			return manifest.App, err

@@ -41,13 +41,14 @@ func (e *Engine) runPeers() {
 	}
 }
 
-// known waits until every other node that works has said that it knows an app as this one does, so that whichever is asked next starts by it.
-// One that does not say so within knownTime is not waited for: it is about to be lost, or to learn it.
-func (e *Engine) known(ctx context.Context, id appID) error {
-	version := e.apps.version(id)
-	for waited := time.Duration(0); !e.peers.know(id, version); waited += beatPause {
+// known waits until every other node that works has said that it knows the apps of an address as this one does, so that whichever is asked next
+// starts by them. One that does not say so within knownTime is not waited for: it is about to be lost, or to learn it.
+func (e *Engine) known(ctx context.Context, url string) error {
+	apps := e.apps.at(url)
+	unknown := func(a peerApp) bool { return !e.peers.know(appID{a.Env, a.Name}, a.Version) }
+	for waited := time.Duration(0); slices.ContainsFunc(apps, unknown); waited += beatPause {
 		if waited >= knownTime {
-			e.log.Warn("an app was taken over, and not every node has said yet that it knows", "app", id.name)
+			e.log.Warn("an app was taken over, and not every node has said yet that it knows", "url", ShownURL(url))
 			return nil
 		}
 		pause(ctx, beatPause)

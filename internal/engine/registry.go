@@ -371,9 +371,7 @@ func (r *registry) described(s *source, m *wire.Manifest, o describeOptions) (re
 	} else {
 		return nil, false, nil // it was forgotten meanwhile
 	}
-	s.looking = false
-	s.reason, s.failures, s.lostAt = "", 0, time.Time{}
-	s.nextLook = o.now.Add(o.every)
+	s.looking, s.failures, s.lostAt = false, 0, time.Time{}
 	id := appID{s.env, m.App}
 	a := r.apps[id]
 	if a == nil {
@@ -386,8 +384,8 @@ func (r *registry) described(s *source, m *wire.Manifest, o describeOptions) (re
 	if err := a.conflict(s, m, o); err != nil {
 		return nil, false, err
 	}
-	s.answered, s.app = true, id
-	if !o.sync && a.source != s && a.source.answered && a.source.reason == "" {
+	s.answered, s.app, s.reason, s.nextLook = true, id, "", o.now.Add(o.every)
+	if !o.sync && a.source != s && a.settled() {
 		return nil, false, nil // another address of the same app: the one in use stays
 	}
 	a.source = s
@@ -437,7 +435,7 @@ type describeOptions struct {
 
 // conflict tells whether another address serves another manifest under the same name.
 func (a *app) conflict(s *source, m *wire.Manifest, o describeOptions) error {
-	if o.sync || a.source == s || !a.source.answered || a.source.reason != "" || a.record.Hash == m.Hash || a.record.Hash == "" {
+	if o.sync || a.source == s || !a.settled() || a.record.Hash == m.Hash || a.record.Hash == "" {
 		return nil
 	}
 	return fmt.Errorf("two apps are named %q: %s and %s serve different workflows; give one of them another name", m.App, ShownURL(a.source.url), ShownURL(s.url))
