@@ -62,6 +62,24 @@ func TestARunAndAnEventForLaterAreAcknowledgedNow(t *testing.T) {
 	s.post("/v1/events", `{"event":"paid","at":"2999-01-01T00:00:00Z"}`).problem(t, http.StatusUnprocessableEntity, "invalid")
 }
 
+// A schedule that is made can be asked for, and a list goes on after it.
+func TestAScheduleHasAnIDThatCanBeAskedFor(t *testing.T) {
+	s := start(t)
+	s.app("shop", apptest.Workflow{Name: "report"})
+	at := func(method, id, body string) answer {
+		return s.do(raw{method: method, path: "/v1/schedules/" + id, body: body, header: map[string]string{"Content-Type": "application/json"}})
+	}
+	const daily = `{"workflow":"report","schedule":"0 9 * * *"}`
+	for _, id := range []string{"a%00b", "%ff", "%2e", "%2e%2e", strings.Repeat("%C3%A4", 129)} {
+		at(http.MethodPut, id, daily).problem(t, http.StatusUnprocessableEntity, "invalid")
+	}
+	for _, id := range []string{"a%2Fb", "...", "%20", strings.Repeat("%C3%A4", 128)} {
+		if made, got := at(http.MethodPut, id, daily), at(http.MethodGet, id, ""); made.status != http.StatusOK || got.body != made.body {
+			t.Errorf("%s: %d %s, then %d %s", id, made.status, made.body, got.status, got.body)
+		}
+	}
+}
+
 // asks is a workflow that makes a callback and waits for it; it gives the callback away.
 func asks(s *server, made chan<- string) func(context.Context, *apptest.Call) wire.End {
 	return func(ctx context.Context, c *apptest.Call) wire.End {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -104,8 +106,8 @@ func (a *api) getSchedule(ctx context.Context, in *scheduleInput) (*scheduleOutp
 
 func (a *api) putSchedule(ctx context.Context, in *putScheduleInput) (*scheduleOutput, error) {
 	b := in.Body
-	if len(in.ID) > scheduleIDBytesMax {
-		return nil, a.errorOf(ctx, problem(http.StatusUnprocessableEntity, "invalid", fmt.Sprintf("a schedule's id has at most %d bytes", scheduleIDBytesMax)))
+	if err := checkScheduleID(in.ID); err != nil {
+		return nil, a.errorOf(ctx, err)
 	}
 	if err := checkPayload(b.Payload, wire.ResultBytesMax); err != nil {
 		return nil, a.errorOf(ctx, err)
@@ -114,6 +116,22 @@ func (a *api) putSchedule(ctx context.Context, in *putScheduleInput) (*scheduleO
 		Env: engine.DefaultEnv, ID: in.ID, App: b.App, Workflow: b.Workflow, Expression: b.Schedule, Timezone: b.Timezone, CatchUp: b.CatchUp,
 		Payload: b.Payload, Paused: b.Paused,
 	}))
+}
+
+// checkScheduleID refuses an id that a path or a cursor does not carry: its schedule could not be asked for, nor those that are listed after it.
+func checkScheduleID(id string) error {
+	var reason string
+	switch {
+	case len(id) > scheduleIDBytesMax:
+		reason = fmt.Sprintf("has at most %d bytes", scheduleIDBytesMax)
+	case !utf8.ValidString(id) || strings.Contains(id, "\x00"):
+		reason = "is a text in UTF-8 without NUL"
+	case id == "." || id == "..":
+		reason = "can't be . or .., which clients take out of an address"
+	default:
+		return nil
+	}
+	return problem(http.StatusUnprocessableEntity, "invalid", "a schedule's id "+reason)
 }
 
 func (a *api) pauseSchedule(ctx context.Context, in *scheduleInput) (*scheduleOutput, error) {
