@@ -12,7 +12,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 	_ "time/tzdata" // schedules have time zones, and the machine may have none
 
@@ -22,14 +21,8 @@ import (
 // version is set by the build.
 var version = "dev"
 
-// gcPercent lets the heap grow further between collections than Go's default of 100: it is a few megabytes, and collecting it
-// that often took a tenth of the server's time. GOGC and GOMEMLIMIT win.
-const gcPercent = 400
-
 func main() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
+	heedMemory()
 	os.Exit(run())
 }
 
