@@ -36,7 +36,7 @@ func (a *app) runCommand() *cobra.Command {
 			return usageError(command, "--key-for can't be negative")
 		}
 		request.Workflow = args[0]
-		request.KeyForMs = keyFor.Milliseconds()
+		request.KeyForMs = milliseconds(keyFor)
 		if request.Payload, err = a.payload(command, payload); err != nil {
 			return err
 		}
@@ -72,7 +72,10 @@ func (l *later) bind(flags *pflag.FlagSet, what string) {
 }
 
 // delayMs is zero where no delay is given. A server adds it to its own clock, so that this machine's may be wrong; never early.
-func (l *later) delayMs() int64 { return int64((l.delay + time.Millisecond - 1) / time.Millisecond) }
+func (l *later) delayMs() int64 { return milliseconds(l.delay) }
+
+// milliseconds rounds up: the API takes 0 for no duration at all.
+func milliseconds(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
 
 // instant is nil where it is to happen at once, or after the delay.
 func (l *later) instant() (*time.Time, error) {

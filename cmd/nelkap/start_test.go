@@ -30,3 +30,24 @@ func TestADelayIsTheServersToCount(t *testing.T) {
 		}
 	}
 }
+
+// Zero keeps a key for ever.
+func TestAKeyIsKeptForAtLeastAMillisecond(t *testing.T) {
+	sent := make(chan string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		sent <- string(body)
+		w.Header().Set("Content-Type", "application/json")
+		w.Write([]byte(`{"id":"run_1","created":true}`))
+	}))
+	defer server.Close()
+	if code, said := ask(t, nil, "run", "echo", "--url", server.URL, "--key", "k", "--key-for", "1us"); code != exitOK {
+		t.Errorf("exit code %d: %s", code, said)
+	}
+	if body := <-sent; !strings.Contains(body, `"keyForMs":1`) {
+		t.Errorf("it sends %s", body)
+	}
+}
