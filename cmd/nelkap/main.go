@@ -6,6 +6,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,9 +31,9 @@ func main() {
 func run() int {
 	ctx, stop := untilSignal()
 	defer stop()
-	a := &app{in: os.Stdin, out: os.Stdout, errOut: os.Stderr, environ: os.Environ()}
-	command := a.root()
-	err := command.ExecuteContext(ctx)
+	out := &output{Writer: os.Stdout}
+	a := &app{in: os.Stdin, out: out, errOut: os.Stderr, environ: os.Environ()}
+	err := cmp.Or(a.root().ExecuteContext(ctx), out.err)
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		err = errors.New("interrupted")
 	}
@@ -40,6 +41,18 @@ func run() int {
 		fmt.Fprintln(a.errOut, "nelkap: "+printable(err.Error()))
 	}
 	return exitCode(err)
+}
+
+// output remembers what went wrong first, so that a command whose result was lost, on a full disk, does not say that all went well.
+type output struct {
+	io.Writer
+	err error
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.Writer.Write(p)
+	o.err = cmp.Or(o.err, err)
+	return n, err
 }
 
 // untilSignal gives a context that the first signal ends. The second ends the process at once; what was acknowledged is on disk.

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 )
@@ -49,5 +52,33 @@ func TestAKeyIsKeptForAtLeastAMillisecond(t *testing.T) {
 	}
 	if body := <-sent; !strings.Contains(body, `"keyForMs":1`) {
 		t.Errorf("it sends %s", body)
+	}
+}
+
+// A result that nobody got is no success, such as on a full disk.
+func TestAResultThatIsLostIsAFailure(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.Method == http.MethodPost {
+			w.Write([]byte(`{"id":"run_1","created":true}`))
+			return
+		}
+		w.Write([]byte(`{"data":[{"at":"2026-11-30T12:00:00.000Z","level":"info","message":"hello"}],"nextCursor":null}`))
+	}))
+	defer server.Close()
+	full, err := os.Open(os.Args[0]) // for reading alone
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	for _, arguments := range [][]string{{"run", "echo"}, {"runs", "logs", "run_1"}, {"version"}} {
+		command := exec.CommandContext(t.Context(), "nelkap", arguments...)
+		command.Env = []string{"PATH=" + os.Getenv("PATH"), "NELKAP_URL=" + server.URL, "GORACE=" + noSleep}
+		command.Stdout = full
+		var said bytes.Buffer
+		command.Stderr = &said
+		if err := command.Run(); command.ProcessState.ExitCode() != exitFailed || !strings.Contains(said.String(), "write") {
+			t.Errorf("%v: %v, and it says %s", arguments, err, &said)
+		}
 	}
 }
