@@ -51,6 +51,16 @@ func makeDir(dir string) error {
 	return nil
 }
 
+// makeFile makes a store's empty file, for its owner alone. SQLite would make it for all whom the process's mask lets, in a directory that
+// may have been there before. The log and what its readers share are made with the file's permissions.
+func makeFile(path string) error {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("opening the store: %w", err)
+	}
+	return file.Close()
+}
+
 // syncDir has the names in a directory written to the disk. It is a variable for the tests that watch it.
 var syncDir = func(dir string) error {
 	if runtime.GOOS == "windows" { // which can't sync a directory, and needs not

@@ -111,6 +111,9 @@ func (s *Store) Held() bool { return s.held }
 
 // openWriter opens the file for writing, makes it if it is not there, and brings its schema up to date.
 func openWriter(ctx context.Context, path string) (*sqlite.Conn, error) {
+	if err := makeFile(path); err != nil {
+		return nil, err
+	}
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite|sqlite.OpenCreate|sqlite.OpenWAL)
 	if err != nil {
 		return nil, fmt.Errorf("opening %s: %w", path, err)

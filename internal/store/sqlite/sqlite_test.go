@@ -56,6 +56,25 @@ func TestASecondServerOnTheSameDirectoryIsRefused(t *testing.T) {
 	}
 }
 
+// Payloads and results are in the files, also where the directory was made by somebody else.
+func TestOthersCannotReadTheStore(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s := openIn(t, dir)
+	storetest.Commit(t, s, store.InsertRun{Run: storetest.NewRun(1)})
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) < 3 { // the lock, the store, its log
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		if info, err := file.Info(); err != nil || info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s: %v, %v", file.Name(), info.Mode(), err)
+		}
+	}
+}
+
 // An older server than the last would write rows that the newer one takes for its own.
 func TestAStoreOfANewerServerIsRefusedAndLeftAsItIs(t *testing.T) {
 	dir := t.TempDir()
