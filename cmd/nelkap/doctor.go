@@ -124,7 +124,10 @@ func (a *app) showChecks(checks []doctor.Check) error {
 		for _, c := range checks {
 			text := c.Detail
 			if c.Advice != "" {
-				text += ". To do: " + c.Advice
+				if strings.TrimRight(text, ".?!") == text { // what an app's look says may end with a question
+					text += "."
+				}
+				text += " To do: " + c.Advice
 			}
 			fmt.Fprintf(a.out, "%-4s  %-18s  %s\n", strings.ToUpper(string(c.Status)), c.Name, line(text))
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nelkap/nelkap/internal/doctor"
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/store/postgres/pgtest"
 	"github.com/nelkap/nelkap/internal/store/sqlite"
@@ -116,5 +118,15 @@ func TestAHealthcheckWaitsForNobody(t *testing.T) {
 	code, said := ask(t, nil, "healthcheck", "--url", "http://"+listener.Addr().String(), "--timeout", "100ms")
 	if code != exitFailed || !strings.Contains(said, "no answer from http://127.0.0.1") {
 		t.Errorf("exit code %d: %s", code, said)
+	}
+}
+
+func TestASentenceOfDoctorEndsOnce(t *testing.T) {
+	for detail, want := range map[string]string{"it is full": "it is full. To do: empty it", "is the port right?": "is the port right? To do: empty it", "Look there.": "Look there. To do: empty it"} {
+		var out bytes.Buffer
+		a := &app{out: &out}
+		if err := a.showChecks([]doctor.Check{{Name: "app", Status: doctor.Warn, Detail: detail, Advice: "empty it"}}); err != nil || !strings.Contains(out.String(), want+"\n") {
+			t.Errorf("%q, %v", &out, err)
+		}
 	}
 }

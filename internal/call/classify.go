@@ -64,7 +64,7 @@ func (r reader) sort() Outcome {
 	case status == http.StatusBadGateway || status == http.StatusServiceUnavailable:
 		return r.stranger(Lost, fmt.Sprintf("something before the app answered %d: is the app running?", status))
 	case status >= 500 || status == http.StatusRequestTimeout:
-		return r.stranger(Silent, fmt.Sprintf("the app answered %d, not Nelkap's answer: see its log", status))
+		return r.stranger(Silent, fmt.Sprintf("the app answered %d, not Nelkap's answer: see its log.", status))
 	default:
 		return r.stranger(Unusable, r.why(contentType, ours))
 	}

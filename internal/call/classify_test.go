@@ -60,7 +60,7 @@ func TestAnswersOfStrangers(t *testing.T) {
 		"wrong type":            {writes(415, ""), call.Unusable, "let application/vnd.nelkap+json through"},
 		"too many":              {writes(429, ""), call.Unusable, "raise its rate limit"},
 		"request timeout":       {writes(408, ""), call.Silent, "408"},
-		"error":                 {writes(500, "Internal Server Error", html), call.Silent, "answered 500, not Nelkap's answer: see its log It began: Internal Server Error"},
+		"error":                 {writes(500, "Internal Server Error", html), call.Silent, "answered 500, not Nelkap's answer: see its log. It began: Internal Server Error"},
 		"bad gateway":           {writes(502, page, html), call.Lost, "something before the app answered 502"},
 		"unavailable":           {writes(503, page, html), call.Lost, "503"},
 		"gateway timeout":       {writes(504, page, html), call.Silent, "504"},
