@@ -28,13 +28,14 @@ var errOutdated = errors.New("the app was stored meanwhile")
 // AddApp expects an app at an address, as the operator's word: it may be of this machine or of a private network.
 func (e *Engine) AddApp(address string) { e.apps.add(DefaultEnv, address, true) }
 
-func (e *Engine) loadApps(ctx context.Context) error {
+// readApps has every app taken over as the store has it.
+func (e *Engine) readApps(ctx context.Context, takeOver func(store.App) error) error {
 	records, err := e.store.Apps(ctx)
 	if err != nil {
 		return err
 	}
 	for _, record := range records {
-		if err := e.apps.load(record); err != nil {
+		if err := takeOver(record); err != nil {
 			return err
 		}
 	}

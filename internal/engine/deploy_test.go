@@ -355,6 +355,36 @@ func TestAnAppIsLookedAtWhereItIs(t *testing.T) {
 	})
 }
 
+// D1: a node that hears of a sync may find that the new address is busy, while the one before answers.
+func TestASyncStandsAtANodeThatFindsTheAddressBusy(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, s := startAddresses(), memory.New()
+		n := startNode(t, s, a, engine.Options{Node: "a"})
+		n.AddApp(named) // what an operator names is looked at for good
+		startNode(t, s, busyAt{a, public}, engine.Options{Node: "b"})
+		for _, url := range []string{named, public} {
+			if _, err := n.PutApp(context.Background(), engine.DefaultEnv, engine.AppRequest{URL: url}, false); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Minute)
+			want(t, "the app is at", n.Apps(engine.DefaultEnv)[0].URL, url)
+		}
+	})
+}
+
+// busyAt is a way to apps on which one address never answers.
+type busyAt struct {
+	engine.Caller
+	url string
+}
+
+func (b busyAt) Describe(ctx context.Context, t call.Target) (*wire.Manifest, call.Outcome) {
+	if t.URL == b.url {
+		return nil, call.Outcome{Kind: call.Silent}
+	}
+	return b.Caller.Describe(ctx, t)
+}
+
 // An address that answers no longer is forgotten after a while: one that comes back in time is not, nor one that an operator has named, nor
 // the last of its app.
 func TestAnAddressWithoutItsAppIsForgotten(t *testing.T) {

@@ -244,7 +244,7 @@ func (e *Engine) now() time.Time { return e.options.Clock().UTC().Truncate(time.
 
 // recover takes over what an earlier process left: apps, and calls that may still be played (C1, C2).
 func (e *Engine) recover(ctx context.Context) error {
-	if err := e.loadApps(ctx); err != nil {
+	if err := e.readApps(ctx, e.apps.load); err != nil {
 		return err
 	}
 	if !e.peers.alone() {

@@ -27,7 +27,7 @@ func (e *Engine) runPeers() {
 		pause(e.ctx, beatPause)
 		pauseOr(e.ctx.Done(), e.peerHint, beatEvery-beatPause)
 		if ticks%2 == 0 { // before the heartbeat, which says what is known
-			if err := e.loadApps(e.ctx); err != nil {
+			if err := e.readApps(e.ctx, e.apps.hear); err != nil {
 				e.failed("reading apps", err)
 			}
 		}

@@ -34,6 +34,7 @@ type source struct {
 	url      string
 	private  bool
 	answered bool  // it has answered since this process started
+	told     bool  // another node has stored since then that its app is there
 	app      appID // once it has answered, or as the store has it
 	failures int   // in a row
 	reason   string
@@ -79,17 +80,21 @@ func (r *registry) add(env, url string, private bool) {
 	r.sources[url] = &source{env: env, url: url, private: private}
 }
 
-// load takes over an app as the store has it: at the start, and what another node has stored since. What this node is about to store of it
-// itself stands.
+// load takes over an app as the store has it at the start.
 func (r *registry) load(record store.App) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	id := appID{record.Env, record.Name}
-	a := r.apps[id]
-	if a != nil && (a.stored.Version >= record.Version || !same(a.stored, a.record)) {
+	return r.adopt(record)
+}
+
+// hear takes over what another node has stored. What this node is about to store of it itself stands.
+func (r *registry) hear(record store.App) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a := r.apps[appID{record.Env, record.Name}]; a != nil && (a.stored.Version >= record.Version || !same(a.stored, a.record)) {
 		return nil
 	}
-	return r.adopt(record)
+	return r.adoptTold(record)
 }
 
 // reload takes over an app as the store has it, whatever this node was about to store of it.
@@ -99,7 +104,16 @@ func (r *registry) reload(record store.App) error {
 	if a := r.apps[appID{record.Env, record.Name}]; a != nil && a.stored.Version > record.Version {
 		return nil // it was read before what is known here
 	}
-	return r.adopt(record)
+	return r.adoptTold(record)
+}
+
+// adoptTold takes over what another node has stored, whose word for the app's address counts until it is found to be wrong. mu is held.
+func (r *registry) adoptTold(record store.App) error {
+	err := r.adopt(record)
+	if err == nil {
+		r.sources[record.URL].told = true
+	}
+	return err
 }
 
 // adopt takes over an app's record. mu is held.
@@ -431,6 +445,11 @@ type describeOptions struct {
 	forgetAfter time.Duration
 	sync        bool // somebody asked for it: what is gone is gone, and the address is the one that counts
 	concurrency int
+}
+
+// settled tells whether an app answers at its address, as far as is known. Another app that does counts for nothing.
+func (a *app) settled() bool {
+	return (a.source.answered || a.source.told) && a.source.reason == "" && a.source.app == appID{a.record.Env, a.record.Name}
 }
 
 // conflict tells whether another address serves another manifest under the same name.

@@ -57,8 +57,3 @@ func (r *registry) at(url string) (list []peerApp) {
 	}
 	return list
 }
-
-// settled tells whether an app answers at its address. Another one that does counts for nothing.
-func (a *app) settled() bool {
-	return a.source.answered && a.source.reason == "" && a.source.app == appID{a.record.Env, a.record.Name}
-}
