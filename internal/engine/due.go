@@ -4,6 +4,7 @@ import (
 	"encoding/json/jsontext"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/id"
@@ -17,6 +18,8 @@ import (
 const (
 	dueNet  = 5 * time.Second // between looks at the store without a hint
 	duePage = 500             // schedules, or events, read at once
+	// tickSide is how many schedules tick at once: they share commits. One after the other they would take longer than a tick may be late.
+	tickSide = 16
 )
 
 // runDue starts the runs of schedules' ticks, and emits the events whose time has come. Which of several nodes does it is decided by the
@@ -67,32 +70,47 @@ func (e *Engine) reportAhead() error {
 	}
 }
 
-// doDue does what is due, one after the other. What can't be done holds up nothing else, and is not tried again at once.
-func doDue[T any](e *Engine, what string, page []T, err error, do func(T) (id string, err error)) {
+// work is done on what is due: what that is, for people, and how many of it are done at once.
+type work struct {
+	what string
+	most int
+}
+
+// doDue does work, in the order of what is due. What can't be done holds up nothing else, and is not tried again at once.
+func doDue[T any](e *Engine, w work, page []T, err error, do func(T) (id string, err error)) {
+	var mu sync.Mutex // guards err and all
 	all := true
-	for _, one := range page {
+	sideBySide(page, w.most, func(one T) {
+		mu.Lock()
+		failed := err
+		mu.Unlock()
+		if failed != nil {
+			return // this one would fail too
+		}
 		id, doErr := do(one)
 		if doErr == nil {
-			continue
+			return
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		if all = false; ofTheStore(doErr) {
-			err = doErr // the rest would fail too
-			break
+			err = doErr
+			return
 		}
-		e.log.Error(what+"; the others go on", "id", id, "error", doErr)
-	}
+		e.log.Error(w.what+"; the others go on", "id", id, "error", doErr)
+	})
 	if e.ctx.Err() != nil || (err == nil && all) {
 		return
 	}
 	if err != nil {
-		e.log.Error(what, "error", err)
+		e.log.Error(w.what, "error", err)
 	}
 	pause(e.ctx, time.Second)
 }
 
 func (e *Engine) tickDue() {
 	page, err := e.store.Schedules(e.ctx, store.ScheduleQuery{DueBy: e.now(), Limit: duePage})
-	doDue(e, "starting the runs of schedules", page, err, func(s store.Schedule) (string, error) { return s.ID, e.tick(s) })
+	doDue(e, work{"starting the runs of schedules", tickSide}, page, err, func(s store.Schedule) (string, error) { return s.ID, e.tick(s) })
 }
 
 // tick starts the runs that a schedule owes, in the transaction that moves its cursor: each tick once, over all nodes.
@@ -169,7 +187,7 @@ func (e *Engine) launchAll(runs []launched) {
 // emitDue emits the events whose time has come.
 func (e *Engine) emitDue() {
 	page, err := e.store.LaterEvents(e.ctx, e.now(), duePage)
-	doDue(e, "emitting events that are due", page, err, func(ev store.LaterEvent) (string, error) { return ev.ID, e.emitLater(ev) })
+	doDue(e, work{"emitting events that are due", 1}, page, err, func(ev store.LaterEvent) (string, error) { return ev.ID, e.emitLater(ev) })
 }
 
 func (e *Engine) emitLater(ev store.LaterEvent) error {

@@ -104,3 +104,22 @@ func TestASlowTickIsNeitherRepeatedNorLeftOut(t *testing.T) {
 		})
 	}
 }
+
+// Rule D2: however many schedules tick at one moment, and whatever a commit takes, none of their ticks is taken for missed because those before it
+// took their time.
+func TestManySchedulesThatTickAtOnceEachStartTheirRun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const schedules = 2_000
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startFaulty(t, a)
+		for i := range schedules {
+			r := engine.ScheduleRequest{Env: engine.DefaultEnv, ID: fmt.Sprint("user", i), Workflow: "w", Expression: "0 * * * *"}
+			if _, err := n.PutSchedule(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.set(func([]store.Change) error { time.Sleep(50 * time.Millisecond); return nil })
+		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour + 5*time.Minute)))
+		want(t, "runs", len(allRuns(t, s)), schedules)
+	})
+}

@@ -130,20 +130,27 @@ func (e *Engine) turn(due []workflow.Run) []workflow.Run {
 
 // fireAll fires what is due, side by side so that many share a commit, and tells for how many that worked.
 func (e *Engine) fireAll(due []workflow.Run) int {
-	var group sync.WaitGroup
 	var fired atomic.Int64
-	slots := make(chan struct{}, timerSide)
-	for _, run := range due {
+	sideBySide(due, timerSide, func(run workflow.Run) {
+		if e.fire(run) {
+			fired.Add(1)
+		}
+	})
+	return int(fired.Load())
+}
+
+// sideBySide does each of a list, begun in its order and at most so many at once.
+func sideBySide[T any](list []T, most int, do func(T)) {
+	var group sync.WaitGroup
+	slots := make(chan struct{}, most)
+	for _, one := range list {
 		slots <- struct{}{}
 		group.Go(func() {
 			defer func() { <-slots }()
-			if e.fire(run) {
-				fired.Add(1)
-			}
+			do(one)
 		})
 	}
 	group.Wait()
-	return int(fired.Load())
 }
 
 // fire tells a run that its time has come; false if that failed.
