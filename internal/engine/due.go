@@ -20,6 +20,8 @@ const (
 	duePage = 500             // schedules, or events, read at once
 	// tickSide is how many schedules tick at once: they share commits. One after the other they would take longer than a tick may be late.
 	tickSide = 16
+	// tickRuns and tickBytes bound what a schedule that catches up starts in one commit, but for its first run; the rest is due at once.
+	tickRuns, tickBytes = 100, 1 << 20
 )
 
 // runDue starts the runs of schedules' ticks, and emits the events whose time has come. Which of several nodes does it is decided by the
@@ -134,7 +136,7 @@ func (e *Engine) tick(s store.Schedule) error {
 	return nil
 }
 
-// ticks makes the runs that a schedule owes, and moves its cursor to behind them.
+// ticks makes the runs that a schedule owes, or the first of them, and moves its cursor to behind them.
 func (e *Engine) ticks(s store.Schedule) (moved store.Schedule, runs []launched, change store.Change, err error) {
 	parsed, err := schedule.Parse(s.Expression, s.Timezone)
 	rule, ruleErr := schedule.ParseCatchUp(s.CatchUp)
@@ -147,15 +149,21 @@ func (e *Engine) ticks(s store.Schedule) (moved store.Schedule, runs []launched,
 	}
 	moved = s
 	moved.Cursor = due.Cursor
-	moved.NextAt, _ = parsed.Next(due.Cursor)
-	for _, at := range due.Ticks {
+	bytes := 0
+	for i, at := range due.Ticks {
+		if i >= tickRuns || bytes >= tickBytes {
+			moved.Cursor = due.Ticks[i-1]
+			break
+		}
 		l, op, err := e.tickRun(s, at)
 		if err != nil {
 			e.giveBackAll([][]launched{runs})
 			return s, nil, nil, err
 		}
 		runs, change = append(runs, l), append(change, op)
+		bytes += len(l.payload)
 	}
+	moved.NextAt, _ = parsed.Next(moved.Cursor)
 	return moved, runs, change, nil
 }
 

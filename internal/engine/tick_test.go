@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"encoding/json/jsontext"
 	"fmt"
 	"slices"
 	"strings"
@@ -121,5 +122,36 @@ func TestManySchedulesThatTickAtOnceEachStartTheirRun(t *testing.T) {
 		s.set(func([]store.Change) error { time.Sleep(50 * time.Millisecond); return nil })
 		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour + 5*time.Minute)))
 		want(t, "runs", len(allRuns(t, s)), schedules)
+	})
+}
+
+// Rule D2: what a schedule catches up is started in commits that a store takes, however large its payload is.
+func TestMissedTicksOfALargePayloadAreStartedInParts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const missed = 150
+		a, s := newApp(wire.Workflow{Name: "w"}), &faulty{Store: memory.New()}
+		n := startNode(t, s, a, engine.Options{})
+		n.know(t)
+		payload := jsontext.Value(`"` + strings.Repeat("x", 256<<10) + `"`)
+		r := engine.ScheduleRequest{Env: engine.DefaultEnv, ID: "large", Workflow: "w", Expression: "* * * * *", CatchUp: "all", Payload: payload}
+		if _, err := n.PutSchedule(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		n.stop()
+		time.Sleep(missed * time.Minute)
+		var largest atomic.Int64
+		s.set(func(changes []store.Change) error {
+			for _, change := range changes {
+				largest.Store(max(largest.Load(), int64(change.Bytes())))
+			}
+			return nil
+		})
+		n = startNode(t, s, a, engine.Options{})
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		want(t, "runs", len(slices.Compact(ticksOf(t, n, s))), missed)
+		if largest.Load() > 2<<20 {
+			t.Errorf("one change has %d bytes", largest.Load())
+		}
 	})
 }
