@@ -19,8 +19,8 @@ import (
 type NewEvent struct {
 	Name    string
 	Payload jsontext.Value
-	// ID is the client's: one that it drew (evt_…), or any other text, which is then unique for 90 days in its environment and
-	// under its event's name (K3). Empty: drawn here.
+	// ID is the client's: one that it drew (evt_…), or any other text, which is then unique until 90 days after it is emitted in its
+	// environment and under its event's name (K3). Empty: drawn here.
 	ID   string
 	Send *wire.Send
 	At   time.Time // when it is emitted; zero or past: at once
@@ -168,16 +168,18 @@ func (e *Engine) plan(ctx context.Context, env string, ev NewEvent) (*Emitted, [
 		return nil, nil, nil, err
 	}
 	now := e.now()
+	emitted := now
 	var ops []store.Op
 	var runs []launched
 	if ev.At.After(now) {
+		emitted = ev.At
 		ops = []store.Op{store.PutLater{Event: store.LaterEvent{Env: env, ID: ev.ID, Name: ev.Name, Payload: ev.Payload, DueAt: ev.At}}}
 	} else {
 		ops, runs = e.eventOps(env, ev)
 	}
 	switch {
 	case !drawn(ev.ID):
-		key := store.Key{Env: env, Kind: store.KeyEvent, Scope: ev.Name, Key: ev.ID, Owner: ev.ID, Hash: hash, ExpiresAt: now.Add(eventKeyLife)}
+		key := store.Key{Env: env, Kind: store.KeyEvent, Scope: ev.Name, Key: ev.ID, Owner: ev.ID, Hash: hash, ExpiresAt: emitted.Add(eventKeyLife)}
 		ops = []store.Op{store.TakeKey{Key: key, Now: now, Then: ops}}
 	case sender != nil:
 		key := sending{sender, ev.Send, "event", ev.Name}.key(hash, ev.ID)

@@ -264,6 +264,32 @@ func TestAnEventsIDIsKnownForNinetyDays(t *testing.T) {
 	})
 }
 
+// Rule K3: the id of an event for later is known until 90 days after that. Else it would be free before, and what is emitted under it, for later
+// too, would be acknowledged and lost to the one that is kept.
+func TestTheIDOfAnEventForLaterIsKnownForNinetyDaysAfterIt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		clock, pass := stepping()
+		n, s := startApp(t, newApp(), engine.Options{Clock: clock})
+		const day = 24 * time.Hour
+		n.emit(t, engine.NewEvent{Name: "e", ID: "pay_1", Payload: jsontext.Value(`1`), At: clock().Add(200 * day)})
+		pass(100 * day)
+		again := n.emit(t, engine.NewEvent{Name: "e", ID: "pay_1", Payload: jsontext.Value(`2`), At: clock().Add(10 * day)})[0]
+		if again.Created || !again.PayloadDiffers {
+			t.Errorf("emitted again it is %+v", again)
+		}
+		pass(101 * day)
+		events, err := s.Events(t.Context(), store.EventQuery{Env: engine.DefaultEnv, Limit: 10})
+		if err != nil || len(events) != 1 || string(events[0].Payload) != "1" {
+			t.Errorf("the events are %+v, %v", events, err)
+		}
+		pass(88 * day)
+		want(t, "within 90 days", n.emit(t, engine.NewEvent{Name: "e", ID: "pay_1"})[0].Created, false)
+		n.emit(t, engine.NewEvent{Name: "newest"}) // which is always kept
+		pass(2 * day)
+		want(t, "after 90 days", n.emit(t, engine.NewEvent{Name: "e", ID: "pay_1"})[0].Created, true)
+	})
+}
+
 func TestASendInAStepHappensOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w"}, wire.Workflow{Name: "child"})
