@@ -58,7 +58,6 @@ func (e *Engine) Emit(ctx context.Context, env string, events []NewEvent, reques
 		case errors.Is(err, store.ErrStale): // a sender's call: the next try says what became of it
 			e.mistrust(sends(events)...)
 		case errors.Is(err, errEmitAgain):
-			request = nil
 		default:
 			return list, replayed, err
 		}

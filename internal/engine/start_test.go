@@ -5,6 +5,7 @@ import (
 	"encoding/json/jsontext"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -160,6 +161,34 @@ func TestAnIdempotencyKeyAnswersTheSame(t *testing.T) {
 		two, replayed, err := n.Emit(context.Background(), engine.DefaultEnv, []engine.NewEvent{{Name: "e"}, {Name: "f"}}, key)
 		if err != nil || !replayed || two[0].Event.ID != one[0].Event.ID || two[1].Event.ID != one[1].Event.ID {
 			t.Errorf("%+v, %v, %v", two, replayed, err)
+		}
+	})
+}
+
+// Rule K6: a request's Idempotency-Key is stored with its effect, also where one of its events was stored by another request just before.
+func TestAnIdempotencyKeyIsKeptBesideAnEventOfAnother(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n, s := startFaulty(t, newApp())
+		events := []engine.NewEvent{{Name: "e", ID: id.New(id.Event)}, {Name: "f"}}
+		var once sync.Once
+		s.set(func([]store.Change) error {
+			once.Do(func() {
+				other := store.InsertEvent{Event: store.Event{Env: engine.DefaultEnv, Name: "e", ID: events[0].ID}}
+				if _, err := s.Store.Commit(t.Context(), []store.Change{{other}}); err != nil {
+					t.Error(err)
+				}
+			})
+			return nil
+		})
+		for range 2 {
+			again := []engine.NewEvent{events[0], {Name: "f"}}
+			if _, _, err := n.Emit(t.Context(), engine.DefaultEnv, again, &engine.RequestKey{Scope: "POST /v1/events", Key: "k", Hash: "h"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		list, err := s.Events(t.Context(), store.EventQuery{Env: engine.DefaultEnv, Name: "f", Limit: 10})
+		if err != nil || len(list) != 1 {
+			t.Errorf("the same request twice emitted %+v, %v", list, err)
 		}
 	})
 }
