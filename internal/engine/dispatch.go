@@ -17,6 +17,9 @@ const (
 	readyMax    = 10_000          // runs that wait in memory per app; the store has the rest
 	readyPage   = 1_000           // read at once
 	dispatchNet = 2 * time.Second // between looks at the store without a hint: the net below the notifications
+	// leftAfter is by how much another node's due run has waited longer than this one's before it comes first: two that are equally busy do
+	// not take each other's.
+	leftAfter = 2 * time.Second
 )
 
 // appID names an app in its environment.
@@ -226,12 +229,13 @@ func (e *Engine) refill(q *queue) bool {
 	return q.due(e.now())
 }
 
-// share is what a node takes of the runs that are due: its share, or, where it has none of it left to do, what others have left undone.
+// share is what a node takes of the runs that are due, earliest first: its share, and what others have left undone where it has none of its own
+// left to do, or where that has waited for longer: a node may not reach the app, or have no room.
 func (e *Engine) share(ready []store.Ready) []store.Ready {
 	if e.peers.alone() {
 		return ready
 	}
-	var mine, overdue []store.Ready
+	var mine, overdue, left []store.Ready
 	now := e.now()
 	for _, r := range ready {
 		if e.peers.mine(r.RunID, 0) {
@@ -240,10 +244,12 @@ func (e *Engine) share(ready []store.Ready) []store.Ready {
 			overdue = append(overdue, r)
 		}
 	}
-	if len(mine) > 0 {
-		return mine
+	for _, r := range overdue {
+		if len(mine) == 0 || mine[0].ReadyAt.Sub(r.ReadyAt) > leftAfter {
+			left = append(left, r)
+		}
 	}
-	return overdue
+	return append(left, mine...)
 }
 
 // errNotReady stops the begin of a run that is not queued any more, or not yet due.

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nelkap/nelkap/internal/call"
 	"github.com/nelkap/nelkap/internal/engine"
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/store/memory"
@@ -335,6 +336,47 @@ func TestConcurrencyHoldsOverAllNodes(t *testing.T) {
 		goesOn()
 		want(t, "in flight with one node lost", inFlight(), 5)
 		c.ways[1].cut.Store(false)
+	})
+}
+
+// cutOff is an app that a node can't reach.
+type cutOff struct{ *app }
+
+func (c cutOff) Describe(context.Context, call.Target) (*wire.Manifest, call.Outcome) {
+	return nil, call.Outcome{Kind: call.NotSent, Reason: "no route"}
+}
+
+func (c cutOff) Do(context.Context, call.Request) call.Outcome {
+	return call.Outcome{Kind: call.NotSent, Reason: "no route"}
+}
+
+// Runs whose turn is that of a node which does not reach the app are begun by another, also while that has runs of its own.
+func TestANodeThatDoesNotReachTheAppHoldsUpNoRun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := startCluster(t, 1, engine.Options{})
+		n := startNode(t, c.store, cutOff{c.app}, engine.Options{Node: "node1"})
+		time.Sleep(15 * time.Second)
+		var longest time.Duration
+		for range 600 {
+			n.start(t, "w")
+			time.Sleep(100 * time.Millisecond)
+			for waits := true; waits; {
+				select {
+				case call := <-c.app.calls:
+					longest = max(longest, time.Since(call.Run.CreatedAt.Time))
+					call.end(t, wire.End{Type: wire.Completed})
+				default:
+					waits = false
+				}
+			}
+		}
+		if longest > 5*time.Second {
+			t.Errorf("a run waited for %v", longest)
+		}
+		ready, err := c.store.Ready(t.Context(), engine.DefaultEnv, "app", time.Now(), 1_000)
+		if err != nil || len(ready) > 50 {
+			t.Errorf("%d runs wait, %v", len(ready), err)
+		}
 	})
 }
 
