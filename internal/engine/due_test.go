@@ -111,6 +111,25 @@ func TestADeclaredScheduleGoesWithItsTrigger(t *testing.T) {
 	})
 }
 
+// D1: a changed catchUp holds as soon as the app says so. It is the same schedule, and nothing of it is kept for a while.
+func TestADeclaredSchedulesCatchUpChangesAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := hourly("")
+		n, s := startApp(t, a, engine.Options{ForgetAfter: 10 * time.Minute})
+		n.AddApp("http://127.0.0.1:3000")
+		a.mu.Lock()
+		a.manifest.Workflows = hourly("all").manifest.Workflows
+		a.manifest.Hash = "other"
+		a.mu.Unlock()
+		time.Sleep(time.Minute)
+		list, err := s.Schedules(t.Context(), store.ScheduleQuery{Env: engine.DefaultEnv, Limit: 10})
+		if err != nil || len(list) != 1 || list[0].CatchUp != "all" {
+			t.Errorf("the schedules are %+v, %v", list, err)
+		}
+		want(t, "triggers", len(n.Apps(engine.DefaultEnv)[0].Workflows[0].Triggers), 1)
+	})
+}
+
 // A schedule may be made, changed, paused and removed at run time.
 func TestASchedulesLife(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -122,7 +122,11 @@ func (a *app) keepTriggers(workflows []wire.Workflow, gone map[string]time.Time,
 			continue
 		}
 		for _, t := range a.manifest.Workflows[old].Triggers {
-			if slices.Contains(w.Triggers, t) {
+			there := func(now wire.Trigger) bool {
+				now.CatchUp = t.CatchUp // a schedule that catches up otherwise is the same one
+				return now == t
+			}
+			if slices.ContainsFunc(w.Triggers, there) {
 				continue
 			}
 			name := w.Name + "\x00" + cmp.Or(t.Event, t.Webhook, t.Schedule) + "\x00" + t.Timezone + t.If
