@@ -339,30 +339,53 @@ func TestConcurrencyHoldsOverAllNodes(t *testing.T) {
 	})
 }
 
-// cutOff is an app that a node can't reach.
-type cutOff struct{ *app }
-
-func (c cutOff) Describe(context.Context, call.Target) (*wire.Manifest, call.Outcome) {
-	return nil, call.Outcome{Kind: call.NotSent, Reason: "no route"}
+// unreached is an app as one node sees it, which may not reach it.
+type unreached struct {
+	*app
+	cut atomic.Bool
 }
 
-func (c cutOff) Do(context.Context, call.Request) call.Outcome {
-	return call.Outcome{Kind: call.NotSent, Reason: "no route"}
+var noRoute = call.Outcome{Kind: call.NotSent, Reason: "no route"}
+
+func (u *unreached) Describe(ctx context.Context, t call.Target) (*wire.Manifest, call.Outcome) {
+	if u.cut.Load() {
+		return nil, noRoute
+	}
+	return u.app.Describe(ctx, t)
+}
+
+func (u *unreached) Do(ctx context.Context, r call.Request) call.Outcome {
+	if u.cut.Load() {
+		return noRoute
+	}
+	return u.app.Do(ctx, r)
+}
+
+// startUnreached starts two nodes, the first of which does not reach the app.
+func startUnreached(t *testing.T, o engine.Options) (way *unreached, first, second *node, s store.Store) {
+	t.Helper()
+	s, way = memory.New(), &unreached{app: newApp(wire.Workflow{Name: "w"})}
+	way.cut.Store(true)
+	o.Node = "node0"
+	first = startNode(t, s, way, o)
+	o.Node = "node1"
+	second = startNode(t, s, way.app, o)
+	second.know(t)
+	time.Sleep(15 * time.Second)
+	return way, first, second, s
 }
 
 // Runs whose turn is that of a node which does not reach the app are begun by another, also while that has runs of its own.
 func TestANodeThatDoesNotReachTheAppHoldsUpNoRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		c := startCluster(t, 1, engine.Options{})
-		n := startNode(t, c.store, cutOff{c.app}, engine.Options{Node: "node1"})
-		time.Sleep(15 * time.Second)
+		way, n, _, s := startUnreached(t, engine.Options{})
 		var longest time.Duration
 		for range 600 {
 			n.start(t, "w")
 			time.Sleep(100 * time.Millisecond)
 			for waits := true; waits; {
 				select {
-				case call := <-c.app.calls:
+				case call := <-way.calls:
 					longest = max(longest, time.Since(call.Run.CreatedAt.Time))
 					call.end(t, wire.End{Type: wire.Completed})
 				default:
@@ -373,9 +396,39 @@ func TestANodeThatDoesNotReachTheAppHoldsUpNoRun(t *testing.T) {
 		if longest > 5*time.Second {
 			t.Errorf("a run waited for %v", longest)
 		}
-		ready, err := c.store.Ready(t.Context(), engine.DefaultEnv, "app", time.Now(), 1_000)
+		ready, err := s.Ready(t.Context(), engine.DefaultEnv, "app", time.Now(), 1_000)
 		if err != nil || len(ready) > 50 {
 			t.Errorf("%d runs wait, %v", len(ready), err)
+		}
+	})
+}
+
+// Rule W5: an app that takes one call at once gets it from a node that reaches it. The one whose share that was takes it back when it reaches
+// the app again, and never are there two.
+func TestANodeThatDoesNotReachTheAppLeavesItsShareToOthers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		way, first, second, s := startUnreached(t, engine.Options{Concurrency: 1})
+		second.start(t, "w")
+		way.next(t, 15*time.Second).end(t, wire.End{Type: wire.Completed})
+		for range 20 {
+			first.start(t, "w")
+		}
+		by := map[string]int{}
+		for way.cut.Store(false); len(by) < 2; {
+			if by["node1"] > 15 {
+				t.Fatal("the first node takes its share no more")
+			}
+			c := way.next(t, 15*time.Second)
+			time.Sleep(2 * time.Second)
+			if len(way.calls) > 0 {
+				t.Fatal("a second call is in flight")
+			}
+			run, _, err := s.Load(t.Context(), c.Run.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			by[run.Call.Node]++
+			c.end(t, wire.End{Type: wire.Completed})
 		}
 	})
 }

@@ -71,9 +71,11 @@ func (e *Engine) failed(what string, err error) {
 
 // beat writes this node's heartbeat and reads the others'.
 func (e *Engine) beat() error {
-	if _, err := e.committer.commit(store.Change{store.PutNode{Node: e.peers.next(e.peerNews())}}); err != nil {
+	news := e.peerNews()
+	if _, err := e.committer.commit(store.Change{store.PutNode{Node: e.peers.next(news)}}); err != nil {
 		return err
 	}
+	e.peers.told(news)
 	return e.lookAround(true)
 }
 
@@ -112,9 +114,12 @@ func (e *Engine) peerNews() peerNews {
 	defer e.mu.Unlock()
 	news := peerNews{Heard: map[string]int64{}}
 	for _, known := range e.apps.versions() {
-		if q := e.queues[appID{known.Env, known.Name}]; q != nil {
+		id := appID{known.Env, known.Name}
+		if q := e.queues[id]; q != nil {
 			known.Calls = q.inFlight
 		}
+		_, usable := e.apps.capacity(id, e.options.Concurrency)
+		known.Shut = e.peers.shuts(id, usable)
 		news.Apps = append(news.Apps, known)
 	}
 	for _, l := range e.live {

@@ -52,6 +52,14 @@ type peers struct {
 	steady  time.Time // since when it has done so without a gap (C2)
 	others  map[string]*peer
 	absent  map[string]time.Time // holders of calls of which there is no heartbeat, and since when
+	shut    map[appID]*shut      // what this node can't use, or could not
+}
+
+// shut is an app that this node does not reach. Its share of that app's calls is the others' meanwhile.
+type shut struct {
+	since time.Time // it can't be used; zero: it can
+	said  bool      // a heartbeat may have said so, and none has taken it back
+	back  time.Time // when one had
 }
 
 // peer is another node.
@@ -78,10 +86,12 @@ type peerApp struct {
 	Calls int    `json:"calls"` // that it has in flight
 	// Version is that of the record by which it starts the app's runs.
 	Version int64 `json:"version,omitzero"`
+	// Shut: it has not been able to use the app for lostAfter, and leaves its share of the calls to the others.
+	Shut bool `json:"shut,omitzero"`
 }
 
 func newPeers(self string) *peers {
-	return &peers{self: self, looking: make(chan struct{}, 1), others: map[string]*peer{}, absent: map[string]time.Time{}}
+	return &peers{self: self, looking: make(chan struct{}, 1), others: map[string]*peer{}, absent: map[string]time.Time{}, shut: map[appID]*shut{}}
 }
 
 // alone tells whether no other node can share the store.
@@ -223,38 +233,64 @@ func hashOfRun(runID string) int {
 	return int(h.Sum32() >> 1)
 }
 
+// shuts notes whether this node can use an app, and tells whether its next heartbeat is to say that it has not for a while.
+func (p *peers) shuts(id appID, usable bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.shut[id]
+	if s == nil {
+		if usable {
+			return false
+		}
+		s = &shut{}
+		p.shut[id] = s
+	}
+	if usable {
+		s.since = time.Time{}
+		return false
+	}
+	s.since = or(s.since, time.Now())
+	s.said = s.said || time.Since(s.since) >= lostAfter
+	return s.said
+}
+
+// told notes what a heartbeat that is written has said.
+func (p *peers) told(news peerNews) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range news.Apps {
+		if s := p.shut[appID{a.Env, a.Name}]; s != nil && s.said && !a.Shut {
+			s.said, s.back = false, time.Now()
+		}
+	}
+}
+
 // room is how many of the calls that an app takes at once this node may have in flight: its share, less where others have more in flight
-// than theirs, as after one has joined.
+// than theirs, as after one has joined. Who does not reach the app has no share, and, like one that joins, takes none before the others
+// have seen that it does.
 func (p *peers) room(id appID, limit int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_, of, ok := p.share()
-	if !ok {
+	if s := p.shut[id]; !ok || of > 1 && s != nil && (s.said || time.Since(s.back) < settleTime) {
 		return 0
 	}
+	sharing := []string{p.self}
+	for other, o := range p.others {
+		if o.works() && !o.app(id).Shut {
+			sharing = append(sharing, other)
+		}
+	}
+	slices.Sort(sharing)
 	room := limit
 	for other, o := range p.others {
 		theirs := 0
-		if o.works() {
-			theirs = part(limit, of, p.placeOf(other))
+		if place := slices.Index(sharing, other); place >= 0 {
+			theirs = part(limit, len(sharing), place)
 		}
 		room -= max(theirs, o.calls(id))
 	}
 	return max(room, 0)
-}
-
-// placeOf is a working node's place among those that work. mu is held.
-func (p *peers) placeOf(id string) int {
-	place := 0
-	if p.self < id {
-		place++
-	}
-	for other, o := range p.others {
-		if other < id && o.works() {
-			place++
-		}
-	}
-	return place
 }
 
 // part is the share of a place among so many: they add up to the whole.
