@@ -22,8 +22,8 @@ func (e *Engine) sweepRuns() error {
 	if e.options.RunsFor == 0 {
 		return nil
 	}
-	// Fewer than a page may be as many rows as one commit drops.
-	return e.dropAll(store.DropRuns{Before: e.now().Add(-e.options.RunsFor), Limit: runsPage, RowsMax: rowsPage}, 1)
+	// Fewer than a page may be as much as one commit drops.
+	return e.dropAll(store.DropRuns{Before: e.now().Add(-e.options.RunsFor), Limit: runsPage, RowsMax: rowsPage, BytesMax: batchBytesMax}, 1)
 }
 
 // dropAll commits an op that drops some at a time, until it has dropped fewer than enough.

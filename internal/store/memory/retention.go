@@ -17,12 +17,13 @@ func (s *Store) dropRuns(op store.DropRuns) int {
 	old := s.sorted(func(r *run) bool {
 		return r.Status.Final() && !r.EndedAt.After(op.Before) && len(r.waits) == 0 && !awaited[r.ID]
 	}, func(a, b *run) int { return cmp.Or(a.EndedAt.Compare(b.EndedAt), byID(a, b)) })
-	dropped, rows := 0, 0
+	dropped, rows, bytes := 0, 0, int64(0)
 	for _, r := range old[:min(op.Limit, len(old))] {
-		if op.RowsMax > 0 && rows >= op.RowsMax {
+		if op.RowsMax > 0 && rows >= op.RowsMax || op.BytesMax > 0 && bytes >= int64(op.BytesMax) {
 			break
 		}
 		dropped++
+		bytes += r.bytes
 		rows += len(r.entries) + len(r.logs)
 		for _, c := range r.chapters {
 			rows += len(c.entries)

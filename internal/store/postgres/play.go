@@ -49,7 +49,7 @@ func (v *view) write(change []store.Op, res *store.Result) {
 			v.out.append(take{sql: sqlDropEvents, p: p, done: func(tag pgconn.CommandTag) { res.Dropped += int(tag.RowsAffected()) }})
 		case store.DropRuns:
 			v.flush()
-			p := (&params{}).time(op.Before).int(int64(op.Limit)).int(int64(op.RowsMax))
+			p := (&params{}).time(op.Before).int(int64(op.Limit)).int(int64(op.RowsMax)).int(int64(op.BytesMax))
 			v.out.append(take{sql: sqlDropRuns, p: p, done: func(tag pgconn.CommandTag) { res.Dropped += int(tag.RowsAffected()) }})
 		case store.AddLogs:
 			v.addLogs(op)

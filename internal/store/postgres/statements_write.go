@@ -40,14 +40,15 @@ const (
 	// A run stays while a wait of it or on it is open. None can come to be: what has ended opens none, and the wait for a child is opened
 	// with the child. Whoever else holds the run's row, a replay of it or the lines of its last call, has it another time. Subqueries, not
 	// joins, for the reason that childLives gives.
-	sqlDropRuns = `WITH ended AS MATERIALIZED (SELECT seq, id, status, ended_at, entries FROM runs WHERE ended_at > 0 AND ended_at <= $1::bigint
+	sqlDropRuns = `WITH ended AS MATERIALIZED (SELECT seq, id, status, ended_at, entries, bytes FROM runs WHERE ended_at > 0 AND ended_at <= $1::bigint
 			AND NOT coalesce((SELECT true FROM waits WHERE waits.run=runs.seq LIMIT 1), false)
 			AND NOT coalesce((SELECT true FROM waits WHERE waits.kind='invoke' AND waits.child=runs.id LIMIT 1), false)
 			ORDER BY ended_at, id LIMIT $2::bigint FOR UPDATE OF runs SKIP LOCKED),
-		sized AS (SELECT seq, id, status, ended_at, entries + coalesce((SELECT sum(chapters.entries) FROM chapters WHERE chapters.run=ended.seq), 0)
+		sized AS (SELECT seq, id, status, ended_at, bytes, entries + coalesce((SELECT sum(chapters.entries) FROM chapters WHERE chapters.run=ended.seq), 0)
 			+ (SELECT count(*) FROM logs WHERE logs.run=ended.seq) AS size FROM ended),
-		old AS MATERIALIZED (SELECT seq, id, status, ended_at FROM (SELECT seq, id, status, ended_at, size, sum(size) OVER (ORDER BY ended_at, id) AS total FROM sized) AS summed
-			WHERE $3::bigint = 0 OR total - size < $3::bigint),
+		old AS MATERIALIZED (SELECT seq, id, status, ended_at FROM (SELECT seq, id, status, ended_at, sum(size) OVER before AS rows, sum(bytes) OVER before AS bytes FROM sized
+				WINDOW before AS (ORDER BY ended_at, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) AS summed
+			WHERE ($3::bigint = 0 OR coalesce(rows, 0) < $3::bigint) AND ($4::bigint = 0 OR coalesce(bytes, 0) < $4::bigint)),
 		claims AS MATERIALIZED (SELECT FROM keys WHERE kind='claim' AND owner = ANY(ARRAY(SELECT id FROM old)) ORDER BY env, scope, key FOR UPDATE),
 		told AS (UPDATE keys SET (owner_status, owner_ended_at) = (SELECT status, ended_at FROM old WHERE old.id=keys.owner)
 			WHERE (SELECT count(*) FROM claims) > 0 AND kind='claim' AND owner = ANY(ARRAY(SELECT id FROM old))),

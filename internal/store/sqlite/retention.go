@@ -10,12 +10,13 @@ import (
 // forgotten here would be that run's.
 func (s *Store) dropRuns(op store.DropRuns, res *store.Result) error {
 	type row struct {
-		seq int64
-		id  string
+		seq   int64
+		id    string
+		bytes int64
 	}
 	var old []row
 	err := query(s.writer, sqlSelectOldRuns, func(b *binder) { b.time(op.Before); b.int(int64(op.Limit)) }, func(r *scanner) error {
-		old = append(old, row{r.int(), r.text()})
+		old = append(old, row{r.int(), r.text(), r.int()})
 		return nil
 	})
 	if err != nil {
@@ -23,11 +24,12 @@ func (s *Store) dropRuns(op store.DropRuns, res *store.Result) error {
 	}
 	counted := []string{sqlDropSteps, sqlDropLogs}
 	others := []string{sqlTellClaims, sqlDropChapters, sqlDeleteAttempts, sqlDeleteCallbacks, sqlDeleteUses, sqlDropRunValues, sqlDropRun}
-	rows := 0
+	rows, bytes := 0, int64(0)
 	for _, run := range old {
-		if op.RowsMax > 0 && rows >= op.RowsMax {
+		if op.RowsMax > 0 && rows >= op.RowsMax || op.BytesMax > 0 && bytes >= int64(op.BytesMax) {
 			break
 		}
+		bytes += run.bytes
 		for i, statement := range slices.Concat(counted, others) {
 			if err := exec(s.writer, statement, func(b *binder) { b.int(run.seq) }); err != nil {
 				return err

@@ -52,7 +52,8 @@ const (
 	sqlUpdatePayload   = `UPDATE run_values SET payload=?, trees=NULL WHERE run=?`
 	sqlUpdateTrees     = `UPDATE run_values SET trees=? WHERE run=?`
 	// A run stays while a wait of it or on it is open.
-	sqlSelectOldRuns = `SELECT seq, id FROM runs WHERE ended_at > 0 AND ended_at <= +? AND NOT EXISTS (SELECT 1 FROM waits WHERE waits.run = runs.seq)
+	sqlSelectOldRuns = `SELECT seq, id, (SELECT coalesce(sum(coalesce(length(output), 0) + coalesce(length(error), 0)), 0) FROM steps WHERE steps.run=runs.seq AND steps.restart=runs.restart)
+		FROM runs WHERE ended_at > 0 AND ended_at <= +? AND NOT EXISTS (SELECT 1 FROM waits WHERE waits.run = runs.seq)
 		AND NOT EXISTS (SELECT 1 FROM waits WHERE waits.kind = 'invoke' AND waits.child = runs.id) ORDER BY ended_at, id LIMIT +?`
 	sqlTellClaims = `UPDATE keys SET (owner_status, owner_ended_at) = (SELECT status, ended_at FROM runs WHERE runs.seq=?1)
 		WHERE kind = 'claim' AND owner = (SELECT id FROM runs WHERE runs.seq=?1)`

@@ -124,6 +124,23 @@ func longHistoriesAreDroppedAFewAtATime(t *testing.T, s store.Store) {
 	}
 }
 
+// So do large results, however few they are.
+func largeHistoriesAreDroppedAFewAtATime(t *testing.T, s store.Store) {
+	for n := range 4 {
+		run := begun(t, s, n)
+		must(t, s, store.SaveSteps{RunID: run.ID, CallID: run.Call.ID, Steps: []workflow.Step{step("a", 1, `"12345678"`)}})
+		End(t, s, n)
+	}
+	for _, c := range []struct {
+		bytes, dropped int
+		left           string
+	}{{1, 1, "3 2 1"}, {11, 2, "3"}, {0, 1, ""}} {
+		res := must(t, s, store.DropRuns{Before: T0.Add(time.Hour), Limit: 10, RowsMax: 100, BytesMax: c.bytes})
+		equal(t, res.Dropped, c.dropped)
+		equal(t, kept(t, s), c.left)
+	}
+}
+
 // K3: a run's keys outlive it, and nothing else of it does; other runs keep what is theirs.
 func droppedRunsLeaveTheirKeys(t *testing.T, s store.Store) {
 	ctx := context.Background()
@@ -233,5 +250,5 @@ func awaitedRunsStay(t *testing.T, s store.Store) {
 
 // dropping draws how many old runs go.
 func dropping(r *rapid.T, now time.Time) store.Op {
-	return store.DropRuns{Before: now.Add(-time.Duration(rapid.IntRange(0, 4).Draw(r, "seconds")) * time.Second), Limit: rapid.IntRange(1, 3).Draw(r, "limit"), RowsMax: rapid.IntRange(0, 2).Draw(r, "rows")}
+	return store.DropRuns{Before: now.Add(-time.Duration(rapid.IntRange(0, 4).Draw(r, "seconds")) * time.Second), Limit: rapid.IntRange(1, 3).Draw(r, "limit"), RowsMax: rapid.IntRange(0, 2).Draw(r, "rows"), BytesMax: rapid.IntRange(0, 2).Draw(r, "bytes")}
 }

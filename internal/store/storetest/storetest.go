@@ -76,6 +76,7 @@ func Run(t *testing.T, open Open) {
 		{"a line of a log is kept once", linesAreKeptOnce},
 		{"old runs are dropped a few at a time, the first end first", oldRunsAreDropped},
 		{"of runs with long histories fewer are dropped at a time", longHistoriesAreDroppedAFewAtATime},
+		{"of runs with large results fewer are dropped at a time", largeHistoriesAreDroppedAFewAtATime},
 		{"a dropped run leaves its keys and nothing else (K3)", droppedRunsLeaveTheirKeys},
 		{"what comes after a dropped run begins with nothing (W1, W9)", droppedRunsLeaveNoHistory},
 		{"a run that somebody has to hear of stays", awaitedRunsStay},
