@@ -4,7 +4,7 @@ import (
 	"encoding/json/jsontext"
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/id"
@@ -80,28 +80,21 @@ type work struct {
 
 // doDue does work, in the order of what is due. What can't be done holds up nothing else, and is not tried again at once.
 func doDue[T any](e *Engine, w work, page []T, err error, do func(T) (id string, err error)) {
-	var mu sync.Mutex // guards err and all
-	all := true
-	sideBySide(page, w.most, func(one T) {
-		mu.Lock()
-		failed := err
-		mu.Unlock()
-		if failed != nil {
-			return // this one would fail too
+	var some atomic.Bool // of them could not be done
+	failure := sideBySide(len(page), w.most, func(i int) error {
+		id, err := do(page[i])
+		if err == nil {
+			return nil
 		}
-		id, doErr := do(one)
-		if doErr == nil {
-			return
+		if ofTheStore(err) {
+			return err // the rest would fail too
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		if all = false; ofTheStore(doErr) {
-			err = doErr
-			return
-		}
-		e.log.Error(w.what+"; the others go on", "id", id, "error", doErr)
+		some.Store(true)
+		e.log.Error(w.what+"; the others go on", "id", id, "error", err)
+		return nil
 	})
-	if e.ctx.Err() != nil || (err == nil && all) {
+	err = errors.Join(err, failure)
+	if e.ctx.Err() != nil || (err == nil && !some.Load()) {
 		return
 	}
 	if err != nil {

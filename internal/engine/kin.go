@@ -10,30 +10,49 @@ import (
 // kin tells parents of children that have ended, and children of parents that have.
 func (m *matcher) kin() error {
 	return m.inPages(store.WaitQuery{Set: store.WaitsOfKin}, func(waits []store.Wait) error {
+		runs, children, waited := make([]string, len(waits)), make([]store.RunRecord, len(waits)), make([]bool, len(waits))
+		for i := range waits {
+			runs[i] = waits[i].RunID
+		}
+		err := m.sideBySide("telling a parent or a child", runs, func(i int) (err error) {
+			children[i], waited[i], err = m.child(&waits[i])
+			return err
+		})
+		if err != nil {
+			return err
+		}
 		ended := map[string]map[workflow.StepID]store.RunRecord{} // by parent: what its invokes have come to
 		var parents []string
 		for i := range waits {
 			w := &waits[i]
-			child, waited, err := m.child(w)
-			if err := m.skip("telling a parent or a child", w.RunID, err); err != nil {
-				return err
-			}
-			if !waited {
+			if !waited[i] {
 				continue
 			}
 			if ended[w.RunID] == nil {
 				ended[w.RunID] = map[workflow.StepID]store.RunRecord{}
 				parents = append(parents, w.RunID)
 			}
-			ended[w.RunID][w.StepID] = child
+			ended[w.RunID][w.StepID] = children[i]
 		}
-		for _, parent := range parents {
-			if err := m.skip("telling a parent", parent, m.returned(parent, ended[parent])); err != nil {
-				return err
-			}
+		return m.sideBySide("telling a parent", parents, func(i int) error { return m.returned(parents[i], ended[parents[i]]) })
+	})
+}
+
+// sideBySide does something for each of some runs, so many at once that they share commits, and skips those for which it fails.
+func (m *matcher) sideBySide(what string, runs []string, do func(i int) error) error {
+	errs := make([]error, len(runs))
+	err := sideBySide(len(runs), timerSide, func(i int) error {
+		if errs[i] = do(i); ofTheStore(errs[i]) {
+			return errs[i]
 		}
 		return nil
 	})
+	for i := range runs {
+		if err == nil {
+			err = m.skip(what, runs[i], errs[i])
+		}
+	}
+	return err
 }
 
 // child reads the child of an invoke, and tells whether its parent waits for it still; if not, the child is told.

@@ -13,6 +13,7 @@ import (
 	"github.com/nelkap/nelkap/internal/call"
 	"github.com/nelkap/nelkap/internal/engine"
 	"github.com/nelkap/nelkap/internal/id"
+	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/store/memory"
 	"github.com/nelkap/nelkap/internal/wire"
 	"github.com/nelkap/nelkap/internal/workflow"
@@ -165,5 +166,42 @@ func TestAParentWhoseTimeIsOverCancelsItsChildren(t *testing.T) {
 		want(t, "the parent", n.run(t, parent).Status, workflow.Failed)
 		want(t, "the child", n.run(t, child.Run.ID).Status, workflow.Cancelled)
 		nothingLeft(t, n, s, parent)
+	})
+}
+
+// However many children a run leaves behind, they are cancelled side by side: events and timers of other runs do not wait for them.
+func TestManyChildrenThatAreLeftHoldUpNoOtherRun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const children = 1_000
+		a := newApp(wire.Workflow{Name: "w"}, wire.Workflow{Name: "child"})
+		n, s := startFaulty(t, a)
+		other := n.start(t, "w").Run.ID
+		a.next(t, time.Second).suspend(t, "n", 0, forEvent("go", "go"))
+		parent := n.start(t, "w").Run.ID
+		var items []wire.Item
+		for i := range children {
+			items = append(items, invoke(fmt.Sprint("child", i), "child"))
+		}
+		a.next(t, time.Second).suspend(t, "n", 0, items...)
+		s.set(func([]store.Change) error { time.Sleep(20 * time.Millisecond); return nil })
+		if _, err := n.Cancel(t.Context(), engine.DefaultEnv, parent, true); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		n.emit(t, engine.NewEvent{Name: "go"})
+		began := time.Now()
+		for {
+			_, history, err := s.Load(t.Context(), other)
+			if err != nil || time.Since(began) > time.Minute {
+				t.Fatalf("the event is not given to its wait: %v", err)
+			}
+			if history.Entries > 0 {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("an event was given to its wait after %v", took)
+		}
 	})
 }

@@ -131,26 +131,41 @@ func (e *Engine) turn(due []workflow.Run) []workflow.Run {
 // fireAll fires what is due, side by side so that many share a commit, and tells for how many that worked.
 func (e *Engine) fireAll(due []workflow.Run) int {
 	var fired atomic.Int64
-	sideBySide(due, timerSide, func(run workflow.Run) {
-		if e.fire(run) {
+	_ = sideBySide(len(due), timerSide, func(i int) error { // each says itself what went wrong
+		if e.fire(due[i]) {
 			fired.Add(1)
 		}
+		return nil
 	})
 	return int(fired.Load())
 }
 
-// sideBySide does each of a list, begun in its order and at most so many at once.
-func sideBySide[T any](list []T, most int, do func(T)) {
+// sideBySide does n things, begun in their order and at most so many at once. After a failure, of which the first is given, it begins no more.
+func sideBySide(n, most int, do func(i int) error) error {
 	var group sync.WaitGroup
-	slots := make(chan struct{}, most)
-	for _, one := range list {
+	slots, failed := make(chan struct{}, most), make(chan error, 1)
+	for i := range n {
 		slots <- struct{}{}
+		if len(failed) > 0 {
+			break
+		}
 		group.Go(func() {
 			defer func() { <-slots }()
-			do(one)
+			if err := do(i); err != nil {
+				select {
+				case failed <- err:
+				default:
+				}
+			}
 		})
 	}
 	group.Wait()
+	select {
+	case err := <-failed:
+		return err
+	default:
+		return nil
+	}
 }
 
 // fire tells a run that its time has come; false if that failed.
