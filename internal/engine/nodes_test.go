@@ -128,6 +128,44 @@ func (c *cluster) holder(t *testing.T, runID string) (holder, other int) {
 	return 0, 0
 }
 
+// Rule C1: who takes over the calls of a lost node says meanwhile that it is there, however many they are and whatever a commit takes. Else it
+// would be lost too, and what it has taken over cut off.
+func TestWhoTakesOverManyCallsIsNotLostItself(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const calls = 1_000
+		c := startCluster(t, 3, engine.Options{Concurrency: 4 * calls})
+		var fences []wire.Fence
+		for range calls {
+			c.nodes[0].start(t, "w")
+			sent := c.app.next(t, time.Second)
+			want(t, "save", c.nodes[1].save(sent, "n", 0, completed("a", `1`)).Status, wire.Accepted)
+			fences = append(fences, sent.fence("n"))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() {
+			for ctx.Err() == nil {
+				c.nodes[1].poll(t, 5*time.Second, fences...)
+				time.Sleep(100 * time.Millisecond) // of a call that is over every poll says so at once
+			}
+		}()
+		time.Sleep(time.Second)
+		slow := func([]store.Change) { time.Sleep(50 * time.Millisecond) }
+		for _, way := range c.ways {
+			way.before.Store(&slow)
+		}
+		c.ways[0].cut.Store(true)
+		time.Sleep(time.Minute)
+		held, err := c.store.InCall(t.Context(), "node1", "", 2*calls)
+		if want(t, "calls that the app plays", len(held), calls); err != nil {
+			t.Fatal(err)
+		}
+		for _, run := range held {
+			want(t, "begins", run.Epoch, int64(1))
+		}
+	})
+}
+
 // Rule C1: an app that lives loses nothing when the node that holds its call is lost.
 func TestACallOfALostNodeGoesOnWhereItIsHeard(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/store"
@@ -21,8 +22,10 @@ const (
 	callsPage    = 1_000
 )
 
-// runPeers is the heartbeat. Where a node is alone there is none.
+// runPeers is the heartbeat. Where a node is alone there is none. It waits for no other's calls to be taken over: whoever does that for long
+// would be lost itself.
 func (e *Engine) runPeers() {
+	var taking sync.Mutex
 	for ticks := 1; e.ctx.Err() == nil; ticks++ {
 		pause(e.ctx, beatPause)
 		pauseOr(e.ctx.Done(), e.peerHint, beatEvery-beatPause)
@@ -35,8 +38,13 @@ func (e *Engine) runPeers() {
 			e.failed("writing this node's heartbeat, or reading the others'", err)
 			continue
 		}
-		if err := e.takeOver(); err != nil {
-			e.failed("taking over calls of a node that is lost", err)
+		if taking.TryLock() {
+			e.spawn(func() {
+				defer taking.Unlock()
+				if err := e.takeOver(); err != nil {
+					e.failed("taking over calls of a node that is lost", err)
+				}
+			})
 		}
 	}
 }
@@ -265,7 +273,7 @@ func (e *Engine) takeOver() error {
 	return nil
 }
 
-// eachCall goes through the calls that a node holds.
+// eachCall goes through the calls that a node holds, so many at once that they share commits.
 func (e *Engine) eachCall(node string, do func(workflow.Run) error) error {
 	after := ""
 	for {
@@ -273,15 +281,10 @@ func (e *Engine) eachCall(node string, do func(workflow.Run) error) error {
 		if err != nil {
 			return err
 		}
-		for _, run := range page {
-			after = run.ID
-			if err := do(run); err != nil {
-				return err
-			}
+		if err := sideBySide(len(page), timerSide, func(i int) error { return do(page[i]) }); err != nil || len(page) < callsPage {
+			return err
 		}
-		if len(page) < callsPage {
-			return nil
-		}
+		after = page[len(page)-1].ID
 	}
 }
 
