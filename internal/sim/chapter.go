@@ -20,6 +20,7 @@ type chapter struct {
 	restart int
 	payload string
 	entries []entry
+	kept    int64 // of those, from the history of which the run is a replay
 }
 
 // chapterOf is what a payload says of the chapter.
@@ -40,6 +41,16 @@ func (r *record) entryIn(restart int, id workflow.StepID) *entry {
 		}
 	}
 	return nil
+}
+
+// keptIn is how many entries one of the run's chapters began with.
+func (r *record) keptIn(restart int) int64 {
+	for i := range r.past {
+		if r.past[i].restart == restart {
+			return r.past[i].kept
+		}
+	}
+	return r.kept
 }
 
 // restartsNow takes in that a run begins again: with what its code gave, and without what its history had (Z2).
@@ -63,7 +74,7 @@ func (t *witness) restartsNow(r *record, op *store.UpdateRun) {
 		t.broken("Z2", "run %s begins again with %s, and its code asked for %+v", r.ID, op.Chapter.Payload, *c.restarts)
 	}
 	t.world.report.reached(begunAgain)
-	r.past = append(r.past, chapter{restart: r.Restart, payload: r.payload, entries: r.entries})
+	r.past = append(r.past, chapter{restart: r.Restart, payload: r.payload, entries: r.entries, kept: r.kept})
 	r.entries, r.payload, r.kept, r.versions = nil, string(op.Chapter.Payload), 0, nil
 	t.standsAfter(r)
 }

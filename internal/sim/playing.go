@@ -232,7 +232,7 @@ func (p *playing) shown(s *stepPlan, id stepID, result string, err error) {
 	}
 	// Where no clock stepped, time can also be measured from here: it counts from the registration, which comes later (W4).
 	timedOut := s.kind == workflow.KindSleep || s.kind == workflow.KindEvent && result == noEvent
-	if took := time.Since(t.askedAt[id]); err == nil && timedOut && took < s.lasts && t.world.steady() && e.saved.Entry > run.kept {
+	if took := time.Since(t.askedAt[id]); err == nil && timedOut && took < s.lasts && t.world.steady() && e.saved.Entry > run.keptIn(id.restart) {
 		t.broken("W4", "%s: the code was shown %q %v after it asked, and it asked for %v", id, result, took, s.lasts)
 	}
 	if c, news := t.calls[p.call], newsOf[e.saved.Kind]; c != nil && e.savedIn > c.begunIn && news != "" {
