@@ -3,7 +3,7 @@ import { Nelkap } from '../src/index.js';
 import { shared } from '../src/shell/process.js';
 import { callOf, play } from './app.js';
 import { manualClock, patience } from './clock.js';
-import { faults } from './server.js';
+import { faults, reply } from './server.js';
 import { apiKey, nelkap, server } from './stage.js';
 
 /** A workflow with one step whose body ends when the test says so. */
@@ -156,6 +156,51 @@ test('two copies of the SDK in one process share its id, saver and poll', async 
   expect(server.paths('/v1/saves')[0]?.body.saves[0].items).toMatchObject([{ retriable: false }]);
   expect(new Set(server.seen.map((seen) => seen.body?.process))).toEqual(new Set([shared().id]));
   await started(1);
+  finish[0]?.(1);
+  await mine;
+});
+
+// Rule F4: the saver is that of the copy which played first.
+test('what one copy of the SDK encodes is sent by the other as it is', async () => {
+  vi.resetModules();
+  const copy = await import('../src/index.js');
+  const other = new copy.Nelkap({ url: server.url, apiKey });
+  const { handler, finish, started } = held();
+  const child = other.workflow('child', (id: string) => id);
+  const w = other.workflow('w', async () => {
+    await nelkap.step.run('b', () => nelkap.emit({ event: 'e', payload: 'p' }));
+    await nelkap.step.run('c', () => Promise.reject(new copy.NonRetriableError('no'))).catch(() => {});
+    await nelkap.step.invoke('d', child, 'o_1');
+  });
+  const mine = play(handler, callOf('w'));
+  await started(1);
+  const suspended = await play(other.handler({ workflows: [w] }), callOf('w'));
+  expect(suspended.register).toMatchObject([{ name: 'd', payload: 'o_1' }]);
+  expect(server.paths('/v1/events')[0]?.body.payload).toBe('p');
+  const items = server.paths('/v1/saves').flatMap((seen) => seen.body.saves[0].items);
+  expect(items).toMatchObject([
+    { name: 'b', output: { event: 'e', created: true } },
+    { name: 'c', error: { name: 'NonRetriableError', message: 'no' } },
+  ]);
+  finish[0]?.(1);
+  await mine;
+});
+
+test('a refusal that the other copy of the SDK reads is known as what it is', async () => {
+  vi.resetModules();
+  const copy = await import('../src/index.js');
+  const other = new copy.Nelkap({ url: server.url, apiKey });
+  const { handler, finish, started } = held();
+  const mine = play(handler, callOf('w'));
+  await started(1);
+  const message = callOf('w', { steps: { entries: [], next: 1, retrying: [] } });
+  server.fault(`/v1/calls/${message.call.id}/steps`, (response) => {
+    reply(response, 409, { status: 409, code: 'superseded', detail: 'a newer call has begun' });
+    return true;
+  });
+  const w = other.workflow('w', () => 1);
+  expect(await play(other.handler({ workflows: [w] }), message)).toMatchObject({ type: 'over' });
+  expect(server.paths('/v1/calls')).toHaveLength(1);
   finish[0]?.(1);
   await mine;
 });

@@ -17,11 +17,15 @@ export class Encoded {
   }
 }
 
+/** Marks texts across copies of this module: where a bundler loads the SDK twice, one copy sends what the other has encoded. */
+const mark: symbol = Symbol.for('nelkap.encoded.v1');
+Object.defineProperty(Encoded.prototype, mark, { value: true });
+
 /** JSON text of a message: plain objects, arrays and leaves, with `Encoded` parts as they are. Undefined members are left out. */
 export function stringify(part: unknown): string {
-  if (part instanceof Encoded) return part.text;
   if (Array.isArray(part)) return `[${part.map(stringify).join(',')}]`;
   if (typeof part !== 'object' || part === null) return JSON.stringify(part);
+  if (mark in part) return (part as Encoded).text;
   const members: string[] = [];
   for (const [key, member] of Object.entries(part)) {
     if (member !== undefined) members.push(`${JSON.stringify(key)}:${stringify(member)}`);

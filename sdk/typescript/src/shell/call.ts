@@ -16,7 +16,7 @@ import { Playing } from '../core/playing.js';
 import { type Encoded, stringify } from '../core/text.js';
 import { encodeError, stepError } from '../core/thrown.js';
 import { encode } from '../core/value.js';
-import { isFinal, isStepError, NelkapError } from '../errors.js';
+import { isFinal, isStepError, type NelkapError } from '../errors.js';
 import { type Log, logTo, withFields } from '../log.js';
 import type { Nelkap } from '../nelkap.js';
 import type { StepContext } from '../step.js';
@@ -560,7 +560,7 @@ export class Call {
         };
         return this.apply({ on: 'page', entries: page.entries, next: page.next ?? null });
       } catch (error) {
-        const code = error instanceof NelkapError ? error.code : '';
+        const { code } = error as Partial<NelkapError>;
         if (code === 'superseded' || code === 'ended') return this.apply({ on: 'unread', status: code });
         this.destination.urge(this);
         await pause(clock, pauseMs(fails, this.heartbeatMs / 2), this.controller.signal);
