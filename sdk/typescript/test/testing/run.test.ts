@@ -550,7 +550,8 @@ test('worlds know nothing of each other, nor of fake timers', async () => {
     [2, 2],
     [3, 3],
   ]);
-  vi.useFakeTimers();
+  // As jest does, which fakes microtasks too.
+  vi.useFakeTimers({ toFake: ['setTimeout', 'setImmediate', 'queueMicrotask', 'Date'] });
   try {
     const faked = nelkap.workflow('faked', async () => {
       await step.sleep('s', '1d');
