@@ -77,11 +77,10 @@ function parse(duration: Duration): number {
     return Number(count) * unitOf(unit === '' || unit === undefined ? 's' : unit);
   }
   if (typeof duration !== 'object' || duration === null) return Number.NaN;
-  let sum = 0;
-  for (const [unit, count] of Object.entries(duration)) {
-    if (count !== undefined) sum += count * unitOf(unit.replace(/s$/, ''));
-  }
-  return sum;
+  const given = Object.entries(duration).filter(([, count]) => count !== undefined);
+  // A Date, or a class's duration such as Temporal's, has its parts in getters: without them it is no duration of 0.
+  if (given.length === 0) return Number.NaN;
+  return given.reduce((sum, [unit, count]) => sum + count * unitOf(unit.replace(/s$/, '')), 0);
 }
 
 function unitOf(name: string): number {

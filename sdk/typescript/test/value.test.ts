@@ -277,6 +277,16 @@ test.each<[any]>([
   [null],
   [''],
   [{ toString: 1 }],
+  [{}],
+  [{ days: undefined }],
+  [new Date(5)],
+  [
+    new (class Duration {
+      get days() {
+        return 3;
+      }
+    })(),
+  ], // as Temporal's
 ])('%j is no duration', (given) => {
   expect(() => milliseconds(given, 'it')).toThrow(/^it is no duration/);
 });
