@@ -64,9 +64,15 @@ export function instant(time: Date | string, what: string): string {
 
 /** A time of day without its offset from UTC would mean another instant on another machine. */
 function isInstant(text: unknown): text is string {
-  return (
-    typeof text === 'string' && /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d))?$/i.test(text)
-  );
+  const format = /^(\d{4}-\d\d-\d\d)(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d))?$/i;
+  const [, date] = (typeof text === 'string' && format.exec(text)) || [];
+  return date !== undefined && isDate(date);
+}
+
+/** JavaScript takes February 30 for March 2. */
+function isDate(text: string): boolean {
+  const at = new Date(text);
+  return !Number.isNaN(at.getTime()) && at.toISOString().startsWith(text);
 }
 
 function parse(duration: Duration): number {
