@@ -18,7 +18,7 @@ import { exchange } from './shell/http.js';
 import { shared } from './shell/process.js';
 import { getRun, waitForResult } from './shell/result.js';
 import type { Schedules } from './schedule.js';
-import type { Scope } from './shell/scope.js';
+import { type Scope, within } from './shell/scope.js';
 import { schedulesOf } from './shell/schedules.js';
 import {
   addressFor,
@@ -130,7 +130,7 @@ type Members = { -readonly [K in keyof Nelkap]: Nelkap[K] };
 function bind(core: Core, scope: Scope): Nelkap {
   const bound = Object.assign(
     Object.create(Nelkap.prototype),
-    membersOf(core, () => scope),
+    membersOf(core, () => within(scope)),
   ) as Nelkap;
   cores.set(bound, core);
   return bound;

@@ -65,7 +65,7 @@ export interface WorkflowContext {
   /** Aborted when the run is cancelled, times out, or its call is superseded. */
   readonly signal: AbortSignal;
   readonly log: Log;
-  /** The client, bound to this run: for runtimes without AsyncLocalStorage. */
+  /** The client, bound to this run: for runtimes without AsyncLocalStorage. There a step's function uses that of its own context. */
   readonly nelkap: Nelkap;
   readonly step: Step;
 }

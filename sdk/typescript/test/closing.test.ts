@@ -73,6 +73,15 @@ test('in a closing the undo runs as a step, with what the saved steps gave', asy
   });
 });
 
+test("an undo that uses the client of its run's context sends", async () => {
+  const w = nelkap.workflow('w', async (_: unknown, { nelkap: bound }) => {
+    await bound.step.undo('give back', () => bound.emit({ event: 'given.back', payload: 1 }));
+  });
+  const message = callOf('w', { steps: history(giveBack), ending: { ...failed, entries: 1 } });
+  await play(nelkap.handler({ workflows: [w] }), message);
+  expect(server.paths('/v1/events')).toHaveLength(1);
+});
+
 test('undos run the last first, each once the one before has ended', async () => {
   const order: string[] = [];
   const undo = (name: string): Promise<void> =>

@@ -152,6 +152,17 @@ test('in a step, sends carry their call and their place', async () => {
   expect(log.warn).not.toHaveBeenCalled();
 });
 
+// Rules K1, K2.
+test("in a step, the client of its run's context sends as the step's", async () => {
+  const w = nelkap.workflow('w', async (_: unknown, { nelkap: bound }) => {
+    await bound.step.run('send', () => bound.emit({ event: 'e', payload: 1 }));
+  });
+  await play(nelkap.handler({ workflows: [w] }), callOf('w'));
+  const [sent] = server.paths('/v1/events');
+  expect(sent?.body).toMatchObject({ send: { step: { name: 'send', number: 1 }, place: 1 } });
+  expect(log.warn).not.toHaveBeenCalled();
+});
+
 // Rule K1.
 test('two unkeyed sends of one name at once fail the step, even where it catches', async () => {
   const w = nelkap.workflow('w', () =>

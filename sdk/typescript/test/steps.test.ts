@@ -195,6 +195,22 @@ test('steps of every kind are refused in a step and outside a run, and there com
   expect(await step.all([1, Promise.resolve(2)])).toEqual([1, 2]);
 });
 
+// A saved step is not played again: what it asked for would be missing in the counts of names then.
+test("steps of the run's context are refused in a step likewise, and so is the wait of a callback", async () => {
+  const answer = await playOnce(async (step) => {
+    const callback = await step.callback('approval');
+    return step.run('outer', async () => {
+      const asked = [step.run('x', () => 1), step.restart(1), callback.wait()];
+      return (await Promise.allSettled(asked)).map((settled: any) => settled.reason.message);
+    });
+  });
+  expect(answer.output).toEqual([
+    "step 'x' was started in step 'outer': steps can't hold steps, start it beside",
+    "step.restart was called in step 'outer': steps can't hold steps, call it when the step has ended",
+    "wait() of the callback 'approval' was called in step 'outer': steps can't hold steps, call it beside",
+  ]);
+});
+
 // Rule E2.
 test('an event comes as it was stored, and null when the time ran out', async () => {
   const event = { id: 'evt_1', event: 'e', payload: { id: 1 }, createdAt: '2026-01-01T00:00:00.000Z' };

@@ -1,5 +1,6 @@
 import type { Part } from '../core/effect.js';
 import type { Call } from './call.js';
+import { shared } from './process.js';
 
 interface Closable {
   readonly call: Call;
@@ -49,6 +50,15 @@ export function stepScope(of: Pick<StepScope, 'call' | 'name' | 'number' | 'sign
     sending: new Set(),
     poison: undefined,
   };
+}
+
+/**
+ * Whose code uses what is bound to a scope: a step of the run may use the run's. It must not pass for code outside steps, which sends
+ * every time it runs. Where the runtime does not tell, it does.
+ */
+export function within(bound: Scope): Scope {
+  const found = shared().context?.getStore();
+  return bound.kind === 'run' && found?.kind === 'step' && found.call === bound.call ? found : bound;
 }
 
 /** The scope's code has settled. */

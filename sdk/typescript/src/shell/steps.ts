@@ -27,7 +27,7 @@ import {
   refuseOthers,
 } from './definition.js';
 import { checkKey } from './once.js';
-import type { RunScope, Scope } from './scope.js';
+import { type RunScope, type Scope, within } from './scope.js';
 
 /** Promise 16: a sleep has at most a year. */
 const SLEEP_DAYS_MAX = 366;
@@ -47,24 +47,13 @@ type Options = { was?: string } | undefined;
 
 /** The steps of whichever run `locate` finds. */
 export function stepsOf(locate: () => Scope | undefined): Step {
-  /** What is wrong with what the code asks for is the promise's error, as all that a step throws. */
-  const promise = (ask: () => Promise<any>): Promise<any> => {
-    try {
-      return ask();
-    } catch (error) {
-      const refused = Promise.reject(error);
-      // Awaited later or never, it must not end the process (D6).
-      refused.catch(() => {});
-      return refused;
-    }
-  };
   const step =
     <Args extends unknown[]>(
       kind: string,
       make: (scope: RunScope, name: string, ...args: Args) => AskedStep,
     ) =>
     (name: string, ...args: Args): Promise<any> =>
-      promise(() => {
+      promised(() => {
         checkName(name, 'a step');
         const did = `step '${name}' was started`;
         const scope = scopeFor(locate(), `step.${kind}('${name}')`, did, 'start it beside');
@@ -82,11 +71,23 @@ export function stepsOf(locate: () => Scope | undefined): Step {
     claim: step('claim', claimStep),
     callback: step('callback', callbackStep),
     undo: step('undo', undoStep),
-    restart: (payload: unknown) => promise(() => restart(locate(), payload)),
+    restart: (payload: unknown) => promised(() => restart(locate(), payload)),
     all: (steps) => combined('all', steps),
     race: (steps) => combined('race', steps),
     any: (steps) => combined('any', steps),
   } as Step;
+}
+
+/** What is wrong with what the code asks for is the promise's error, as all that a step throws. */
+function promised(ask: () => Promise<any>): Promise<any> {
+  try {
+    return ask();
+  } catch (error) {
+    const refused = Promise.reject(error);
+    // Awaited later or never, it must not end the process (D6).
+    refused.catch(() => {});
+    return refused;
+  }
 }
 
 /** The code outside steps that asks. In a step's function `did` is what it must not do, and `instead` what to do. */
@@ -258,17 +259,17 @@ function callbackStep(
 }
 
 /** The wait is a step of its own, under the name that its callback has in the history. */
-function callbackOf({ call, part }: RunScope, { name, number, output }: Entry): Callback<unknown> {
+function callbackOf(scope: RunScope, { name, number, output }: Entry): Callback<unknown> {
   const { url, token } = (output ?? {}) as Partial<Callback<unknown>>;
   if (url === undefined || token === undefined) throw otherCallback(name);
   let waiting: Promise<unknown> | undefined;
-  const wait = (): Promise<unknown> =>
-    (waiting ??= call.step({
-      ...waitStep(name, { kind: 'callback', of: number }, undefined, [], ''),
-      part,
-      receive: payloadOf,
-    }));
-  return { url, token, wait };
+  const ask = (): Promise<unknown> => {
+    const what = `wait() of the callback '${name}'`;
+    const { call, part } = scopeFor(within(scope), what, `${what} was called`, 'call it beside');
+    const wait = waitStep(name, { kind: 'callback', of: number }, undefined, [], '');
+    return (waiting ??= call.step({ ...wait, part, receive: payloadOf }));
+  };
+  return { url, token, wait: () => promised(ask) };
 }
 
 function payloadOf({ name, output }: Entry): unknown {
