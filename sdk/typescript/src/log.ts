@@ -25,22 +25,27 @@ export const consoleLog: Log = {
   error: toConsole('error'),
 };
 
-/** A log that adds fields to every message. A logger that throws must not fail a run (F10), so its errors are dropped. */
-export function withFields(log: Log, fields: Record<string, unknown>): Log {
-  return logTo((level, message, more) => {
+/** A user's logger. One that throws must not fail a run (F10), so its errors are dropped. */
+export function guarded(log: Log): Log {
+  return logTo((level, ...line) => {
     try {
-      log[level](message, { ...fields, ...more });
+      log[level](...line);
     } catch {
-      // The user's logger failed; there is nowhere left to say so.
+      // There is nowhere left to say so.
     }
   });
 }
 
+/** A log that adds fields to every message. */
+export function withFields(log: Log, fields: Record<string, unknown>): Log {
+  return logTo((level, message, more) => log[level](message, { ...fields, ...more }));
+}
+
 /** A log whose messages all go to one function. */
-export function logTo(to: (level: Level, message: string, fields?: Record<string, unknown>) => void): Log {
+export function logTo(to: (level: Level, ...line: Parameters<Write>) => void): Log {
   const write =
     (level: Level): Write =>
-    (message, fields) =>
-      to(level, message, fields);
+    (...line) =>
+      to(level, ...line);
   return { debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error') };
 }

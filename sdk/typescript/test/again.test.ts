@@ -1,7 +1,7 @@
 import { expect, test, vi } from 'vitest';
-import { NonRetriableError, type Workflow } from '../src/index.js';
-import { callOf, play } from './app.js';
-import { log, nelkap, server } from './stage.js';
+import { Nelkap, NonRetriableError, type Workflow } from '../src/index.js';
+import { callOf, play, requestOf } from './app.js';
+import { apiKey, log, nelkap, server } from './stage.js';
 
 type Handler = (request: Request) => Promise<Response>;
 
@@ -208,6 +208,20 @@ test('what cannot be written as JSON may be logged, and a logger that fails harm
   });
   expect(await play(nelkap.handler({ workflows: [w] }), callOf('w'))).toMatchObject({ output: 1 });
   expect(log.info).toHaveBeenCalledWith('circular', expect.objectContaining({ n: 1n }));
+});
+
+test('a logger that fails harms no send, and no answer', async () => {
+  const fails = (): never => {
+    throw new TypeError('the disk is full');
+  };
+  const logger = { debug: fails, info: fails, warn: fails, error: fails };
+  const mine = new Nelkap({ url: server.url, apiKey, logger });
+  const w = mine.workflow('w', async () => (await mine.emit({ event: 'e', payload: 1 })).event);
+  const handler = mine.handler({ workflows: [w] });
+  expect(await play(handler, callOf('w'))).toMatchObject({ type: 'completed', output: 'e' });
+  const misled = new Nelkap({ signingKey: 'too short', logger }).handler({ workflows: [w] });
+  const signed = { 'webhook-id': 'm_1', 'webhook-timestamp': '1', 'webhook-signature': 'v1,AA==' };
+  expect((await misled(requestOf(callOf('w'), signed))).status).toBe(500);
 });
 
 test('a new version with a step before a saved one runs the new step alone', async () => {

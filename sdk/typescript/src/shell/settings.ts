@@ -1,5 +1,5 @@
 import type { Log } from '../log.js';
-import { consoleLog } from '../log.js';
+import { consoleLog, guarded } from '../log.js';
 import { Destination } from './destination.js';
 import { variable } from './environment.js';
 import type { Address } from './http.js';
@@ -56,7 +56,7 @@ export class Settings {
   }
 
   get log(): Log {
-    return this.options.logger ?? consoleLog;
+    return guarded(this.options.logger ?? consoleLog);
   }
 
   /** Where requests outside a call go. */

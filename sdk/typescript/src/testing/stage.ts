@@ -1,5 +1,5 @@
 import { encode } from '../core/value.js';
-import type { Log } from '../log.js';
+import { guarded, type Log } from '../log.js';
 import { type Definition, definitionOf } from '../shell/definition.js';
 import { typeId } from '../shell/key.js';
 import type { Workflow } from '../workflow.js';
@@ -54,7 +54,7 @@ export function stageFor(definition: Definition, options: StageOptions): Stage {
     parts,
     filters: options.filters ?? {},
     claimed: options.claimed ?? [],
-    log: options.logger ?? quiet,
+    log: guarded(options.logger ?? quiet),
     now,
     cutsHere: options.cutsHere ?? (() => false),
     onBody: options.onBody ?? (() => {}),
