@@ -293,6 +293,24 @@ test('a client that goes away while its body is read disturbs nobody', async () 
   expect(log.error).not.toHaveBeenCalled();
 });
 
+test('a body that the web handler can not read is refused, and is no failure of the SDK', async () => {
+  const used = requestOf(callOf('echo'));
+  used.body?.getReader();
+  expect(await (await web(used)).json()).toMatchObject({
+    status: 400,
+    detail: expect.stringContaining('read the body before'),
+  });
+  const broken = new ReadableStream({ start: (controller) => controller.error(new Error('aborted')) });
+  const cut = new Request('http://127.0.0.1', {
+    method: 'POST',
+    headers,
+    body: broken,
+    duplex: 'half',
+  } as never);
+  expect(await (await web(cut)).json()).toMatchObject({ status: 400, detail: 'The body was cut off.' });
+  expect(log.error).not.toHaveBeenCalled();
+});
+
 /** A response of Node's whose connection breaks: `writableFinished` is true once the answer was handed to the system. */
 class Breaking extends EventEmitter {
   statusCode = 0;

@@ -1,7 +1,6 @@
 import { type HandlerOptions, type Nelkap, nelkap as defaultClient, serverOf } from '../nelkap.js';
-import { Refusal } from '../shell/refusal.js';
 import type { Incoming, Reply } from '../shell/serve.js';
-import { alreadyRead, Collected } from './web.js';
+import { alreadyRead, Collected, cutOff } from './web.js';
 
 /** The parts of Node's request that are used; structural, so that no @types/node is needed. */
 export interface NodeRequest extends AsyncIterable<Uint8Array | string> {
@@ -132,7 +131,7 @@ async function read(request: NodeRequest & Extra): Promise<Uint8Array> {
   try {
     for await (const part of request) body.add(typeof part === 'string' ? encoder.encode(part) : part);
   } catch (error) {
-    throw error instanceof Refusal ? error : new Refusal(400, 'bad_request', 'The body was cut off.');
+    throw cutOff(error);
   }
   return body.bytes();
 }

@@ -27,12 +27,21 @@ function incoming(request: Request): Incoming {
 }
 
 async function read(request: Request): Promise<Uint8Array> {
-  if (request.bodyUsed) throw alreadyRead();
+  if (request.bodyUsed || request.body?.locked) throw alreadyRead();
   const reader = request.body?.getReader();
   if (reader === undefined) return new Uint8Array();
   const body = new Collected();
-  for (let part = await reader.read(); !part.done; part = await reader.read()) body.add(part.value);
+  try {
+    for (let part = await reader.read(); !part.done; part = await reader.read()) body.add(part.value);
+  } catch (error) {
+    throw cutOff(error);
+  }
   return body.bytes();
+}
+
+/** What a body is refused with whose reading failed: its own refusal, or that it came to no end. */
+export function cutOff(error: unknown): Refusal {
+  return error instanceof Refusal ? error : new Refusal(400, 'bad_request', 'The body was cut off.');
 }
 
 export function alreadyRead(): Refusal {
