@@ -1,7 +1,8 @@
-import type { NewEvent } from '../event.js';
+import type { Entry } from '../core/message.js';
+import type { NewEvent, StoredEvent } from '../event.js';
 import type { Run } from '../run.js';
 import { current, type Process, type Reply } from './process.js';
-import { instantOf, type RunState, type Value } from './state.js';
+import { type CallbackState, instantOf, type RunState, type Value } from './state.js';
 import type { World } from './world.js';
 
 interface Send {
@@ -85,21 +86,36 @@ export class Sends {
     of: RunState,
     { id, from, payload, keepKeys = from !== undefined, events }: ReplayBody,
   ): RunState | undefined {
-    const begin = from === undefined ? undefined : of.entries.find(({ name }) => name === from)?.entry;
-    if (from !== undefined && begin === undefined) return undefined;
+    // Its closing is no part of what a replay plays.
+    const all = of.entries.slice(0, of.closing?.entries);
+    const begin = from === undefined ? 0 : all.findIndex(({ name }) => name === from);
+    if (begin === -1) return undefined;
+    // A whole replay begins as the run did, one from a step in its last chapter (Z2).
+    const chapter = from === undefined ? of.first : of;
     const run = this.world.start({
       id,
       workflow: of.workflow,
       app: of.app,
-      payload: payload === undefined ? of.payload : { value: payload },
+      payload: payload === undefined ? chapter.payload : { value: payload },
       event: of.event,
       replayOf: of.id,
-      ...(keepKeys && { root: of.root }),
+      ...(keepKeys && { root: of.root, restarts: chapter.restarts }),
       ...(events !== 'new' && { since: of.since }),
     });
-    for (const { entry: _, ...kept } of of.entries.slice(0, (begin ?? 1) - 1))
+    for (const { entry: _, ...kept } of all.slice(0, begin)) {
       run.append({ ...kept, by: undefined });
+      this.passOn(of, run, kept);
+    }
     return run;
+  }
+
+  /** What a replay has with an entry that it keeps: the event is used, and an ended run's callback is its own (K5). */
+  private passOn(of: RunState, to: RunState, { kind, output }: Pick<Entry, 'kind' | 'output'>): void {
+    const { id, event, token } = (output ?? {}) as Partial<StoredEvent & CallbackState>;
+    const used = this.world.events.findIndex((each) => each.id === id && each.event === event);
+    if (kind === 'event' && used !== -1) to.used.add(used);
+    const made = of.callbacks.findIndex((each) => each.token === token);
+    if (kind === 'callback' && made !== -1 && of.hasEnded) to.callbacks.push(...of.callbacks.splice(made, 1));
   }
 
   private run(process: Process, body: RunBody): Reply {

@@ -106,8 +106,10 @@ export class RunState {
   endingAt: number | undefined;
   /** It closes: its undos and its handler are called. */
   closing: ClosingEnd | undefined;
-  /** How often it began again. */
-  restarts = 0;
+  /** How often it began again, counted on from the chapter that a replay with its original's keys begins in. */
+  restarts: number;
+  /** How it began. */
+  readonly first: { readonly payload: Value; readonly restarts: number };
   /** The lines of its log, each once, by what tells them apart. */
   readonly lines: Map<string, LogLine> = new Map();
   parent: { run: RunState; wait: Waiting } | undefined;
@@ -125,6 +127,7 @@ export class RunState {
       | 'key'
       | 'replayOf'
       | 'root'
+      | 'restarts'
       | 'createdAt'
       | 'since'
     > & {
@@ -141,6 +144,8 @@ export class RunState {
     this.key = made.key;
     this.replayOf = made.replayOf;
     this.root = made.root;
+    this.restarts = made.restarts;
+    this.first = { payload: made.payload, restarts: made.restarts };
     this.createdAt = made.createdAt;
     this.since = made.since;
     const timeoutMs =

@@ -129,6 +129,7 @@ export class World implements Surroundings {
     key?: string | undefined;
     replayOf?: string;
     root?: string;
+    restarts?: number;
     since?: number;
     at?: number | undefined;
   }): RunState {
@@ -143,6 +144,7 @@ export class World implements Surroundings {
       key: made.key ?? null,
       replayOf: made.replayOf ?? null,
       root: made.root ?? id,
+      restarts: made.restarts ?? 0,
       createdAt: this.now,
       since: made.since ?? this.events.length,
       from: Math.max(this.now, made.at ?? this.now),
@@ -388,8 +390,9 @@ export class World implements Surroundings {
   private awaitCallback(run: RunState, wait: Waiting): void {
     const { name, of } = wait.item;
     const callback = run.callbacks.find((each) => each.name === name && each.number === of);
-    wait.dueAt = callback?.dueAt;
-    if (callback?.payload !== undefined) this.come(run, wait.item, { output: postedOf(callback.payload) });
+    if (callback === undefined) return this.come(run, wait.item, failure('WaitError', notMade(name, of)));
+    wait.dueAt = callback.dueAt;
+    if (callback.payload !== undefined) this.come(run, wait.item, { output: postedOf(callback.payload) });
     else if (wait.dueAt !== undefined && wait.dueAt <= this.now) this.timedOut(run, wait);
   }
 
@@ -523,6 +526,13 @@ export class World implements Surroundings {
     }
     this.now = Math.max(this.now, until);
   }
+}
+
+function notMade(name: string, of: number | undefined): string {
+  return (
+    `the step '${name}' waits for callback ${of} of its name, which this replay does not have: ` +
+    `a run that had not ended has it; replay from '${name}' to make another`
+  );
 }
 
 function postedOf(payload: Value): object {
