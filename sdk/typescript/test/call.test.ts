@@ -212,7 +212,7 @@ test('while a save fails the call is named', async () => {
   const beats = server.paths('/v1/heartbeats');
   expect(beats.length).toBeGreaterThan(0);
   expect(beats[0]?.body).toMatchObject({
-    process: shared().id,
+    process: server.paths('/v1/saves')[0]?.body.process,
     calls: [{ call: message.call.id }],
     waitMs: 5_000,
   });

@@ -4,7 +4,7 @@ import { shared } from '../src/shell/process.js';
 import { callOf, play } from './app.js';
 import { manualClock, patience } from './clock.js';
 import { faults, reply } from './server.js';
-import { apiKey, nelkap, server } from './stage.js';
+import { apiKey, log, nelkap, server } from './stage.js';
 
 /** A workflow with one step whose body ends when the test says so. */
 function held(): {
@@ -154,10 +154,30 @@ test('two copies of the SDK in one process share its id, saver and poll', async 
     output: 'no',
   });
   expect(server.paths('/v1/saves')[0]?.body.saves[0].items).toMatchObject([{ retriable: false }]);
-  expect(new Set(server.seen.map((seen) => seen.body?.process))).toEqual(new Set([shared().id]));
+  expect(new Set(server.seen.map((seen) => seen.body?.process)).size).toBe(1);
   await started(1);
   finish[0]?.(1);
   await mine;
+});
+
+// Rule C7: a call that its process names no more is cut.
+test('clients that poll apart are two processes to the server', async () => {
+  const { handler, finish, started } = held();
+  const other = new Nelkap({ url: server.url, apiKey: 'o'.repeat(32), logger: log });
+  const w = other.workflow('w', () => other.step.run('a', () => new Promise((then) => finish.push(then))));
+  const messages = [callOf('w'), callOf('w')];
+  const answers = [play(handler, messages[0]), play(other.handler({ workflows: [w] }), messages[1])];
+  await started(2);
+  await server.until(() => new Set(named().flat()).size === 2);
+  const names = server
+    .paths('/v1/heartbeats')
+    .map(({ body }) => [body.process, body.calls.map((each: any) => each.call)]);
+  const processes = new Set(names.map(([process]) => process));
+  expect(processes.size).toBe(2);
+  for (const process of processes)
+    expect(new Set(names.filter(([each]) => each === process).flatMap(([, calls]) => calls)).size).toBe(1);
+  for (const each of finish) each(1);
+  await Promise.all(answers);
 });
 
 // Rule F4: the saver is that of the copy which played first.

@@ -1,8 +1,8 @@
 // Package contact speaks to the server about calls: saves, heartbeats, ends and pages of steps.
 //
-// There is one Process per process and one Destination per address in it, whatever the number of apps: a server that saw two
-// polls of one process would take the second for the first's successor. Only apps with HTTP clients of their own have
-// destinations of their own; to the server these are other processes. A Destination has few requests of saves in flight
+// There is one Process per process and one Destination per address in it, whatever the number of apps; only apps with HTTP clients
+// of their own have destinations of their own. A server that saw two polls of one process would take the second for the first's
+// successor, and two addresses may be one server's: so to servers each Destination is a process. A Destination has few requests of saves in flight
 // (group commit: what arrives meanwhile goes into the next), few of ends, and one long poll. It tries nothing again by
 // itself, but for the poll: whether and when a save is repeated is decided by internal/core.
 //
@@ -49,7 +49,6 @@ type Process struct {
 	id           string
 	mu           sync.Mutex
 	destinations map[way]*Destination
-	addresses    map[string]bool // that have a destination
 }
 
 // way is how an address is reached.
@@ -60,7 +59,7 @@ type way struct {
 
 // NewProcess draws the process's id.
 func NewProcess() *Process {
-	return &Process{id: Nonce(), destinations: map[way]*Destination{}, addresses: map[string]bool{}}
+	return &Process{id: Nonce(), destinations: map[way]*Destination{}}
 }
 
 // Nonce draws 16 random bytes in hex.
@@ -86,10 +85,9 @@ func (p *Process) Destination(address string, settings Settings) *Destination {
 	d := p.destinations[way{address, settings.Given}]
 	if d == nil {
 		d = &Destination{process: p.id, address: address, settings: settings, calls: map[*Call]struct{}{}}
-		if p.addresses[address] {
+		if len(p.destinations) > 0 {
 			d.process = Nonce()
 		}
-		p.addresses[address] = true
 		d.saves = batcher[*wire.Save, wire.Outcome]{d: d, path: "/v1/saves", field: "saves"}
 		d.ends = batcher[*wire.End, wire.EndOutcome]{d: d, path: "/v1/ends", field: "ends"}
 		d.key.Store(&settings.APIKey)

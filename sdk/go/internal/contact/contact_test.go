@@ -182,6 +182,9 @@ func TestAppsShareADestinationUnlessTheyHaveClientsOfTheirOwn(t *testing.T) {
 	if other == first || other.process == first.process || p.Destination("http://x.test", Settings{Given: own}) != other {
 		t.Error("a client of its own makes no destination of its own")
 	}
+	if p.Destination("http://y.test", Settings{}).process == first.process {
+		t.Error("another address, which may be the same server's, has the same process")
+	}
 }
 
 func TestNewsOfACallThatIsPlayedTwiceReachesItsPlaying(t *testing.T) {

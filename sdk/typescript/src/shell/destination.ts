@@ -6,7 +6,7 @@ import type { Call } from './call.js';
 import { type Address, exchange } from './http.js';
 import { Line, type Round } from './line.js';
 import { Poll } from './poll.js';
-import type { Clock, Shared } from './process.js';
+import { type Clock, randomHex, type Shared } from './process.js';
 
 /** Protocol, *Saves*: one request is at most 8 MiB; the rest is room for its envelope. */
 const REQUEST_BYTES_MAX = 8 * 1024 * 1024 - 64 * 1024;
@@ -32,6 +32,11 @@ export class Destination {
   readonly calls: Map<string, Call> = new Map();
   /** Those that must be named at once: their connection closed, or they can't be saved (C1). */
   readonly urgent: Set<Call> = new Set();
+  /**
+   * Names it to the server as a process (C7). Two that speak to one server, such as with two keys, list different calls: under one
+   * name each would deny the other's.
+   */
+  private readonly process = randomHex(16);
   private readonly shared: Shared;
   private readonly key: string;
   private readonly address: Address;
@@ -146,7 +151,7 @@ export class Destination {
 
   /** One request of ours, which the server may hold for `heldMs`; the server's time in its answer corrects our clock. */
   async send(path: string, body: object, heldMs = 0, signal?: AbortSignal): Promise<Answer> {
-    const text = stringify({ process: this.shared.id, ...body });
+    const text = stringify({ process: this.process, ...body });
     const sentAt = this.clock.now();
     try {
       const answer = await exchange(this.address, this.clock, {

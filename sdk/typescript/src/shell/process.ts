@@ -16,8 +16,6 @@ export interface Context {
 
 /** What there is once per process, however often a bundler loads this module. */
 export interface Shared {
-  /** Names the process in its messages (C7). */
-  readonly id: string;
   readonly destinations: Map<string, Destination>;
   /** The server's clock less ours, in milliseconds, by address (C4). */
   readonly offsets: Map<string, number>;
@@ -34,7 +32,6 @@ const key: symbol = Symbol.for('nelkap.process.v1');
 export function shared(): Shared {
   const holder = globalThis as unknown as Record<symbol, Shared | undefined>;
   return (holder[key] ??= {
-    id: randomHex(16),
     destinations: new Map(),
     offsets: new Map(),
     fetches: new WeakMap(),

@@ -4,7 +4,7 @@ import { boundTo, Nelkap } from '../nelkap.js';
 import { Call, type Hooks, type StepBody } from '../shell/call.js';
 import type { Definition } from '../shell/definition.js';
 import { Destination } from '../shell/destination.js';
-import { type Clock, loadContext, macrotask, randomHex, shared } from '../shell/process.js';
+import { type Clock, loadContext, macrotask, shared } from '../shell/process.js';
 import type { Scope } from '../shell/scope.js';
 import { keyOf } from './key.js';
 import type { Point } from './point.js';
@@ -246,7 +246,7 @@ export class Process {
   /** A saver whose timers stand still: in the kit no request fails, and news comes without a poll. */
   private destination(): Destination {
     const still: Clock = { now: () => this.world.now, after: () => () => {} };
-    const own = { ...shared(), id: randomHex(16), destinations: new Map(), offsets: new Map(), clock: still };
+    const own = { ...shared(), destinations: new Map(), offsets: new Map(), clock: still };
     const send = ((url: string, init: RequestInit) => this.fetch(url, init)) as unknown as typeof fetch;
     return new Destination(own, '', {
       url: 'http://127.0.0.1:6355',
