@@ -52,6 +52,21 @@ test('a call that lasts is named, with others that come later', async () => {
   expect((await Promise.all(answers)).map((answer) => answer.type)).toEqual(['completed', 'completed']);
 });
 
+// Rule C7.
+test('a clock that is set back silences no call', async () => {
+  const { clock } = shared();
+  const { handler, finish, started } = held();
+  const answer = play(handler, callOf('w'));
+  await started(1);
+  await server.until(() => named().length > 0);
+  shared().clock = { ...clock, now: () => clock.now() - 3_600_000 };
+  const before = named().length;
+  await server.until(() => named().length > before);
+  shared().clock = clock;
+  finish[0]?.(1);
+  await answer;
+});
+
 test('polls that fail are repeated', async () => {
   const { handler, finish, started } = held();
   server.fault('/v1/heartbeats', faults.closed, faults.status(503), faults.html, faults.halfAnswer);

@@ -60,7 +60,9 @@ export class Poll {
     const { calls, urgent, clock } = this.destination;
     const [oldest] = calls.values();
     if (oldest === undefined || urgent.size > 0) return 0;
-    return oldest.since + NAMED_AFTER_MS - clock.now();
+    const ageMs = clock.now() - oldest.since;
+    // A clock that was set back does not tell.
+    return ageMs < 0 ? 0 : NAMED_AFTER_MS - ageMs;
   }
 
   /** The list grew. */
