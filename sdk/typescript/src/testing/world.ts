@@ -326,16 +326,17 @@ export class World implements Surroundings {
       dueAt: item.timeoutMs === undefined ? undefined : this.now + item.timeoutMs,
     };
     run.waits.push(wait);
-    if (item.kind === 'sleep') this.sleep(run, wait);
+    if (item.kind === 'sleep') this.sleep(wait);
     else if (item.kind === 'event') this.lookBack(run, wait);
     else if (item.kind === 'invoke') this.invoke(run, wait);
     else this.awaitCallback(run, wait);
+    // A wait of no time has looked back.
+    if (wait.dueAt !== undefined && wait.dueAt <= this.now) this.timedOut(run, wait);
   }
 
-  private sleep(run: RunState, wait: Waiting): void {
+  private sleep(wait: Waiting): void {
     const { delayMs, until } = wait.item;
     wait.dueAt = until === undefined ? this.now + (delayMs ?? 0) : Date.parse(until);
-    if (wait.dueAt <= this.now) this.come(run, wait.item, {});
   }
 
   private lookBack(run: RunState, wait: Waiting): void {
@@ -393,7 +394,6 @@ export class World implements Surroundings {
     if (callback === undefined) return this.come(run, wait.item, failure('WaitError', notMade(name, of)));
     wait.dueAt = callback.dueAt;
     if (callback.payload !== undefined) this.come(run, wait.item, { output: postedOf(callback.payload) });
-    else if (wait.dueAt !== undefined && wait.dueAt <= this.now) this.timedOut(run, wait);
   }
 
   private timedOut(run: RunState, wait: Waiting): void {

@@ -37,6 +37,15 @@ test('an event with an id comes early, and in its time for a wait that does not 
   expect(report.scenarios).toBeGreaterThan(4);
 });
 
+test('a wait of no time has what is there already, or is over', async () => {
+  const wf = nelkap.workflow({ name: 'looks' }, async () => {
+    await step.run('emit', () => nelkap.emit({ event: 'e', payload: 1 }));
+    const first = await step.waitForEvent('first', { event: 'e', timeout: 0 });
+    return [first?.payload, await step.waitForEvent('second', { event: 'e', timeout: 0 })];
+  });
+  expect(await testRun(wf, undefined)).toMatchObject({ status: 'completed', output: [1, null] });
+});
+
 // Rule K5.
 test('a replay has the callbacks that it keeps once their run has ended, and uses no event twice', async () => {
   const wf = nelkap.workflow({ name: 'asks' }, async () => {
