@@ -203,6 +203,23 @@ test.each([
   expect(tries[1]).toEqual(tries[0]);
 });
 
+// Rule H1.
+test.each([[[]], [['setImmediate']], [['setImmediate', 'MessageChannel']]])(
+  'the code comes to rest on a host without %j',
+  async (missing) => {
+    for (const name of missing) vi.stubGlobal(name, undefined);
+    vi.resetModules();
+    const copy = await import('../src/index.js');
+    const mine = new copy.Nelkap({ url: server.url, apiKey });
+    const w = mine.workflow('w', () =>
+      Promise.all(['a', 'b'].map((name) => mine.step.run(name, () => name))),
+    );
+    const answer = play(mine.handler({ workflows: [w] }), callOf('w'));
+    expect(await answer).toMatchObject({ type: 'completed', output: ['a', 'b'] });
+    vi.unstubAllGlobals();
+  },
+);
+
 // Rule C1.
 test('while a save fails the call is named', async () => {
   const w = nelkap.workflow('w', () => nelkap.step.run('a', () => 1));

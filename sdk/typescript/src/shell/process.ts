@@ -88,9 +88,10 @@ type Immediate = (then: () => void) => unknown;
 /** Taken when the module loads: the fake timers of a test must not hold the code up. */
 const immediate = (globalThis as { setImmediate?: Immediate }).setImmediate;
 
-/** Calls `then` in a macrotask of its own. Never setTimeout, which hosts hold back by milliseconds (H1). */
+/** Calls `then` in a macrotask of its own. By setTimeout, which hosts hold back by milliseconds, only where there is nothing else (H1). */
 export const macrotask: Immediate = (then) => {
   if (immediate !== undefined) return immediate(then);
+  if (typeof MessageChannel === 'undefined') return setTimeout(then);
   const { port1, port2 } = new MessageChannel();
   port1.onmessage = () => {
     port1.close();
