@@ -241,7 +241,20 @@ test.each<[string, unknown, Record<string, string>, number, string]>([
     'bad_request',
   ],
   ['a foreign host', { type: 'describe' }, { host: 'shop.example' }, 401, 'unsigned'],
-  ['a forwarding header', { type: 'describe' }, { 'x-forwarded-for': '1.2.3.4' }, 401, 'unsigned'],
+  ...[
+    { 'x-forwarded-for': '1.2.3.4' },
+    { 'x-forwarded-for': '127.0.0.1, 1.2.3.4' },
+    { 'x-forwarded-for': '' },
+    { 'x-forwarded-host': 'shop.example' },
+    { 'x-real-ip': '1.2.3.4' },
+    { forwarded: 'for=127.0.0.1' },
+  ].map((more): [string, unknown, Record<string, string>, number, string] => [
+    `what was forwarded (${JSON.stringify(more)})`,
+    { type: 'describe' },
+    more,
+    401,
+    'unsigned',
+  ]),
 ])('%s is refused', async (_, message, more, status, code) => {
   const answer = await web(requestOf(message, more));
   expect(answer.headers.get('content-type')).toBe('application/problem+json');
@@ -252,6 +265,12 @@ test.each<[string, unknown, Record<string, string>, number, string]>([
     detail: expect.any(String),
   });
   expect(answer.headers.get('nelkap-sdk')).toMatch(/^typescript\//);
+});
+
+test('in development a host may add forwarding headers of its own, as Next.js does', async () => {
+  const added = { 'x-forwarded-for': '::ffff:127.0.0.1', 'x-forwarded-host': 'localhost:3000' };
+  const more = { ...added, 'x-forwarded-port': '3000', 'x-forwarded-proto': 'http' };
+  expect((await web(requestOf({ type: 'describe' }, more))).status).toBe(200);
 });
 
 test.each(['true', '0', '1 ', 'yes'])('NELKAP_DEV=%s is not development', async (value) => {

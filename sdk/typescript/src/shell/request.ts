@@ -90,3 +90,17 @@ export function isLoopbackHost(host: string | undefined): boolean {
   if (name === undefined) return false;
   return name.toLowerCase() === 'localhost' || name === '[::1]' || isLoopback(name);
 }
+
+/** Whether a request came by way of another machine. Next.js adds such headers by itself, and they name this one then. */
+export function isForwarded(header: (name: string) => string | undefined): boolean {
+  const names = (name: string, isOurs: (of: string) => boolean): boolean =>
+    header(name)
+      ?.split(',')
+      .some((of) => !isOurs(of.trim())) ?? false;
+  return (
+    header('forwarded') !== undefined ||
+    names('x-forwarded-for', isLoopback) ||
+    names('x-real-ip', isLoopback) ||
+    names('x-forwarded-host', isLoopbackHost)
+  );
+}

@@ -11,7 +11,7 @@ import type { Scope } from './scope.js';
 import type { Settings } from './settings.js';
 import { CLOCK_MS_MAX, verify } from './signature.js';
 import { Refusal } from './refusal.js';
-import { isLoopback, isLoopbackHost, parseRequest } from './request.js';
+import { isForwarded, isLoopback, isLoopbackHost, parseRequest } from './request.js';
 import { SDK } from './version.js';
 
 export const BODY_BYTES_MAX: number = 16 * 1024 * 1024;
@@ -142,11 +142,9 @@ export class Server {
 
   private authorizeUnsigned(incoming: Incoming): false {
     const { settings } = this.given;
-    const forwarded = ['forwarded', 'x-forwarded-for', 'x-forwarded-host', 'x-real-ip'];
     const isLocal =
       incoming.peer === undefined ? isLoopbackHost(incoming.header('host')) : isLoopback(incoming.peer);
-    if (settings.isDev && isLocal && forwarded.every((name) => incoming.header(name) === undefined))
-      return false;
+    if (settings.isDev && isLocal && !isForwarded(incoming.header)) return false;
     throw new Refusal(
       401,
       'unsigned',
