@@ -204,21 +204,25 @@ test.each([
 });
 
 // Rule H1.
-test.each([[[]], [['setImmediate']], [['setImmediate', 'MessageChannel']]])(
-  'the code comes to rest on a host without %j',
-  async (missing) => {
-    for (const name of missing) vi.stubGlobal(name, undefined);
-    vi.resetModules();
-    const copy = await import('../src/index.js');
-    const mine = new copy.Nelkap({ url: server.url, apiKey });
-    const w = mine.workflow('w', () =>
-      Promise.all(['a', 'b'].map((name) => mine.step.run(name, () => name))),
-    );
-    const answer = play(mine.handler({ workflows: [w] }), callOf('w'));
-    expect(await answer).toMatchObject({ type: 'completed', output: ['a', 'b'] });
-    vi.unstubAllGlobals();
-  },
-);
+const absent = undefined;
+const refused = (): never => {
+  throw new Error('not supported here');
+};
+test.each<[Record<string, unknown>]>([
+  [{}],
+  [{ setImmediate: absent }],
+  [{ setImmediate: absent, MessageChannel: absent }],
+  [{ setImmediate: refused, MessageChannel: refused }], // as in edge functions of `next dev`
+])('the code comes to rest on a host with %o', async (globals) => {
+  for (const [name, value] of Object.entries(globals)) vi.stubGlobal(name, value);
+  vi.resetModules();
+  const copy = await import('../src/index.js');
+  const mine = new copy.Nelkap({ url: server.url, apiKey });
+  const w = mine.workflow('w', () => Promise.all(['a', 'b'].map((name) => mine.step.run(name, () => name))));
+  const answer = play(mine.handler({ workflows: [w] }), callOf('w'));
+  expect(await answer).toMatchObject({ type: 'completed', output: ['a', 'b'] });
+  vi.unstubAllGlobals();
+});
 
 // Rule C1.
 test('while a save fails the call is named', async () => {

@@ -88,14 +88,23 @@ type Immediate = (then: () => void) => unknown;
 /** Taken when the module loads: the fake timers of a test must not hold the code up. */
 const immediate = (globalThis as { setImmediate?: Immediate }).setImmediate;
 
-/** Calls `then` in a macrotask of its own. By setTimeout, which hosts hold back by milliseconds, only where there is nothing else (H1). */
+/**
+ * Calls `then` in a macrotask of its own. By setTimeout, which hosts hold back by milliseconds, only where there is nothing else (H1), or
+ * stand-ins that throw, as in edge functions of Next.js.
+ */
 export const macrotask: Immediate = (then) => {
-  if (immediate !== undefined) return immediate(then);
-  if (typeof MessageChannel === 'undefined') return setTimeout(then);
+  try {
+    return immediate === undefined ? message(then) : immediate(then);
+  } catch {
+    return setTimeout(then);
+  }
+};
+
+function message(then: () => void): void {
   const { port1, port2 } = new MessageChannel();
   port1.onmessage = () => {
     port1.close();
     then();
   };
-  return port2.postMessage(null);
-};
+  port2.postMessage(null);
+}
