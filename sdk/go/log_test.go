@@ -13,6 +13,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -181,7 +182,7 @@ func TestALineNeverFailsARun(t *testing.T) {
 	s := newServer(t, nelkap.Options{App: "shop", Logger: slog.New(slog.DiscardHandler)})
 	loop := map[string]any{}
 	loop["loop"] = loop
-	values := []any{make(chan int), func() {}, math.NaN(), loop, panics{}, jsonPanics{}, (*badError)(nil), endless{}, strings.Repeat("x", 9<<10), nil, "\xff", struct{ a int }{1}}
+	values := []any{make(chan int), func() {}, math.NaN(), loop, panics{}, jsonPanics{}, (*badError)(nil), endless{}, strings.Repeat("x", 9<<10), nil, "\xff", struct{ a int }{1}, json.RawMessage("\"caf\xe9\"")}
 	nelkap.NewWorkflow(s.app, "w", func(ctx context.Context, _ nelkap.None) (nelkap.None, error) {
 		for _, v := range values {
 			nelkap.Log(ctx).Info(strings.Repeat("é", 5<<10), "value", v)
@@ -193,7 +194,7 @@ func TestALineNeverFailsARun(t *testing.T) {
 		t.Fatalf("answered %s with %d lines: %v", a.Type, len(a.Logs), a.Error)
 	}
 	for i, l := range a.Logs {
-		if len(l.Message) != 8<<10 || len(l.Fields) > 8<<10 || !json.Valid(l.Fields) {
+		if len(l.Message) != 8<<10 || len(l.Fields) > 8<<10 || !json.Valid(l.Fields) || !utf8.Valid(l.Fields) {
 			t.Errorf("the line of %T has %d bytes and %s", values[i], len(l.Message), l.Fields)
 		}
 		if dropped := strings.HasPrefix(string(l.Fields), `{"dropped":"`); dropped != (i < 4 || i >= 5 && i < 9) {

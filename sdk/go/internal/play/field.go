@@ -151,6 +151,7 @@ func fieldOf(v slog.Value) (json.RawMessage, error) {
 	return encoded(held)
 }
 
+// encoded is v as JSON. What a value writes itself may not be UTF-8, and the server takes no message with such a line.
 func encoded(v any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
@@ -158,5 +159,5 @@ func encoded(v any) (json.RawMessage, error) {
 	if err := encoder.Encode(v); err != nil {
 		return nil, err
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+	return bytes.ToValidUTF8(bytes.TrimSuffix(b.Bytes(), []byte("\n")), []byte("\uFFFD")), nil
 }
