@@ -128,6 +128,25 @@ func TestCausesAreKept(t *testing.T) {
 	}
 }
 
+// A RunError of the user's own making is saved like any other.
+func TestFieldsThatJSONCanNotHoldAreLeftOut(t *testing.T) {
+	for fields, want := range map[string]string{
+		`{"code":"E1"}`: `{"code":"E1"}`, "": "", "E1": "", `{"code":`: "", "{\"code\":\"\xff\"}": "",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(t, nelkap.Options{})
+			nelkap.NewWorkflow(s.app, "w", nelkap.NoResult(func(ctx context.Context, _ nelkap.None) error {
+				return step.Do(ctx, "a", func(context.Context) error {
+					return &nelkap.RunError{Name: "Refused", Message: "no", Fields: json.RawMessage(fields)}
+				}, step.Retries(0))
+			}))
+			if a := s.call("w", nil); a.Type != "failed" || string(a.Error.Fields) != want {
+				t.Errorf("with %q the answer is %s, %+v", fields, a.Type, a.Error)
+			}
+		})
+	}
+}
+
 // rounds unwraps to itself, once or twice.
 type rounds struct{ twice bool }
 

@@ -129,7 +129,11 @@ func (e *RunError) wire(depth int) *wire.Error {
 	if e == nil || depth > causesMax {
 		return nil
 	}
-	return &wire.Error{Name: e.Name, Message: e.Message, Stack: e.Stack, Cause: e.Cause.wire(depth + 1), Fields: e.Fields}
+	saved := &wire.Error{Name: e.Name, Message: e.Message, Stack: e.Stack, Cause: e.Cause.wire(depth + 1)}
+	if e.Fields != nil { // which users may set to what is no JSON
+		saved.Fields, _ = value.Encode("fields", &e.Fields)
+	}
+	return saved
 }
 
 // failureOf is how err is saved. It never panics, whatever the methods of err do.
