@@ -201,13 +201,14 @@ func TestUnsavableResultsFailAtOnceAndSayThatTheBodyRan(t *testing.T) {
 			_, err := step.Run(ctx, "chan", constant(map[string]any{"deep": []any{make(chan int)}}))
 			_, err2 := step.Run(ctx, "large", constant(strings.Repeat("x", 2000)))
 			_, err3 := step.Run(ctx, "embedded", constant(startedOrder{nelkap.Handle[int]{ID: "run_1"}, "o_1"}))
-			caught = []string{err.Error(), err2.Error(), err3.Error()}
+			_, err4 := step.Run(ctx, "panics", constant(jsonPanics{}))
+			caught = []string{err.Error(), err2.Error(), err3.Error(), err4.Error()}
 			return nil
 		}))
 		if a := s.call("w", nil); a.Type != "completed" {
 			t.Fatalf("answer %+v", a)
 		}
-		for i, want := range []string{`result["deep"][0]`, "2002 bytes", "the field OrderID would be lost"} {
+		for i, want := range []string{`result["deep"][0]`, "2002 bytes", "the field OrderID would be lost", "panicked: no"} {
 			if !strings.Contains(caught[i], want) || !strings.Contains(caught[i], "body ran") {
 				t.Errorf("the code got %q", caught[i])
 			}

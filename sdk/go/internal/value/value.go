@@ -44,7 +44,7 @@ func (r *RefusalError) Error() string { return r.Path + " " + r.Why }
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // Encode is *v as JSON; root is the word that paths start with. It fails with a *RefusalError, or with what a MarshalJSON of
-// the user's threw. struct{} is nil: JavaScript's undefined. It takes a pointer so that a MarshalJSON of a pointer is found.
+// the user's threw, be it by a panic. struct{} is nil: JavaScript's undefined. It takes a pointer so that a MarshalJSON of a pointer is found.
 func Encode[T any](root string, v *T) (json.RawMessage, error) {
 	t := reflect.TypeFor[T]()
 	if t == noneType {
@@ -70,7 +70,12 @@ type subject struct {
 }
 
 // encode encodes what has the shape s.
-func encode(v subject, s *shape) (json.RawMessage, error) {
+func encode(v subject, s *shape) (written json.RawMessage, err error) {
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			err = fmt.Errorf("%s can't be encoded: a method with which it writes itself panicked: %v", v.root, panicked)
+		}
+	}()
 	if !s.clean {
 		if err := v.check(false); err != nil {
 			return nil, err

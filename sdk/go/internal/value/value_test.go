@@ -109,6 +109,27 @@ type money struct{ cents int }
 
 func (m *money) MarshalJSON() ([]byte, error) { return json.Marshal(m.cents) }
 
+type (
+	panicsAsJSON struct{}
+	panicsAsText struct{}
+)
+
+func (panicsAsJSON) MarshalJSON() ([]byte, error) { panic("no") }
+func (panicsAsText) MarshalText() ([]byte, error) { panic("no") }
+
+func TestAMethodThatPanicsIsAnError(t *testing.T) {
+	for _, v := range []any{
+		panicsAsJSON{}, &panicsAsText{}, holder{panicsAsJSON{}}, map[panicsAsText]int{{}: 1}, []any{math.NaN(), panicsAsText{}},
+	} {
+		if text, err := Encode("result", &v); err == nil || text != nil {
+			t.Errorf("Encode(%T) = %s, %v", v, text, err)
+		}
+	}
+	if _, err := Encode("result", &panicsAsJSON{}); err == nil || !strings.Contains(err.Error(), "panicked: no") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
 // The encoder finds a pointer's MarshalJSON only where the value has an address: elsewhere the fields would be lost.
 func TestMarshalJSONOfAPointer(t *testing.T) {
 	in := func(text json.RawMessage, err error) string {
