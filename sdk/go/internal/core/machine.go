@@ -361,7 +361,8 @@ func (m *Machine) Restart(branch *Branch, payload json.RawMessage, now time.Time
 	return nil
 }
 
-// codeEnded keeps the end of the function or the handler, and aborts the bodies that it did not wait for (H6).
+// codeEnded keeps the end of the function or the handler, and aborts the bodies that it did not wait for, unless it is tried again and
+// needs them (H6).
 func (m *Machine) codeEnded(a *wire.Answer, now time.Time) {
 	switch {
 	case m.phase != phasePlaying || m.returned != nil:
@@ -374,7 +375,8 @@ func (m *Machine) codeEnded(a *wire.Answer, now time.Time) {
 		a.Output = nil // the run has its end: that the handler is done is all there is to say
 	}
 	m.returned = a
-	if m.running > 0 {
+	again := a.Retriable && m.call.Run.Attempt <= m.config.Retries
+	if m.running > 0 && !again {
 		m.abandonAt = now.Add(abandonAfter)
 		m.abort(Abandoned)
 	}

@@ -196,6 +196,24 @@ func TestFunctionThatDoesNotWaitForItsStep(t *testing.T) {
 	}
 }
 
+// H6: code that is tried again needs what its bodies come to, so that none of them runs again.
+func TestCodeThatIsTriedAgainWaitsForItsBodies(t *testing.T) {
+	for attempt, want := range map[int][]string{1: nil, 4: nil, 5: {"abort a1"}} {
+		b := playing(t, wire.Call{Run: wire.Run{Attempt: attempt}}, Config{Retries: 4})
+		b.ask("a")
+		b.want("code", "body a1")
+		b.m.Failed(Settled{Err: &wire.Error{Name: "Error", Message: "no"}, Retriable: true, RetryAfter: -1}, b.now)
+		b.want(want...)
+		if wake := b.m.Wake(b.now); wake.IsZero() != (want == nil) {
+			t.Errorf("attempt %d is given up at %v", attempt, wake)
+		}
+		b.returned("a1")
+		b.want("save completed-a1")
+		b.accepted(saved(1))
+		b.want("unwind", "answer failed", "forget")
+	}
+}
+
 // Rule C12.
 func TestStoppingFinishesTheBodyAndYields(t *testing.T) {
 	b := playing(t, wire.Call{}, Config{})
