@@ -66,13 +66,15 @@ func (m *Machine) conclude(now time.Time) {
 	if !abandoned && (m.running > 0 || m.saves.any()) {
 		return
 	}
+	a := m.returned
 	if m.ending != nil {
-		if m.busy == 0 || m.returned != nil {
-			m.finish(&wire.Answer{Type: wire.AnswerYielded}, now)
+		if m.busy > 0 && a == nil {
+			return
 		}
-		return
+		a = &wire.Answer{Type: wire.AnswerYielded}
 	}
-	m.finish(m.returned, now)
+	a.Unsaved = m.unsaved(a)
+	m.finish(a, now)
 }
 
 // start starts what may start, in the order of asking: bodies, claims and callbacks, and where a body runs the registration of waits
@@ -227,7 +229,7 @@ func (m *Machine) finishUnsaved(now time.Time) {
 	if m.returned != nil && m.ending == nil {
 		a = m.returned
 	}
-	a.Unsaved = m.saves.unsaved()
+	a.Unsaved = m.unsaved(a)
 	m.finish(a, now)
 }
 

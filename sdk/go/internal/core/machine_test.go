@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -337,6 +338,46 @@ func TestAnswerWithUnsavedResultsIsAlsoDeliveredThroughTheAPI(t *testing.T) {
 	b.want("forget")
 	if !b.m.Wake(b.now).IsZero() {
 		t.Error("the machine wants to be woken for nothing")
+	}
+}
+
+// H6, C11: what a loser came to in its ten seconds is not lost where no save has brought it to the server.
+func TestWhatALoserCameToTravelsInTheAnswer(t *testing.T) {
+	b := playing(t, wire.Call{}, Config{})
+	b.ask("a")
+	b.want("code", "body a1")
+	b.m.Completed(nil, b.now)
+	b.want("abort a1")
+	b.returned("a1")
+	b.want("save completed-a1")
+	b.m.SaveFailed(b.save, b.now)
+	b.after(10 * time.Second)
+	b.want("save completed-a1", "unwind", "answer completed")
+	if unsaved := b.m.end.answer.Unsaved; len(unsaved) != 1 || unsaved[0].Name != "a" {
+		t.Errorf("unsaved are %+v", unsaved)
+	}
+}
+
+// C11: an answer that is larger than answers may be would reach the server on no way.
+func TestNoMoreTravelsThanAnAnswerHolds(t *testing.T) {
+	b := playing(t, wire.Call{}, Config{})
+	b.want("code")
+	b.m.Fork(b.m.Root(), &Fork{Size: 5}, b.now)
+	for i := range 5 {
+		b.askOn(b.branch(fmt.Sprintf("branch %d", i)), "a")
+	}
+	b.want("body a1", "body a2", "body a3", "body a4", "body a5")
+	large := json.RawMessage(`"` + strings.Repeat("x", 4<<20-2) + `"`)
+	for i := range 5 {
+		s := b.steps[fmt.Sprintf("a%d", i+1)]
+		b.m.BodyEnded(s, 1, Settled{Output: large}, b.now)
+	}
+	b.want("save completed-a1")
+	b.m.SaveFailed(b.save, b.now)
+	b.after(time.Minute)
+	b.want("save completed-a1", "unwind", "answer yielded")
+	if answer := b.m.end.answer; len(answer.Unsaved) != 3 || len(answer.AppendJSON(nil)) > wire.MessageBytesMax {
+		t.Errorf("the answer has %d results and %d bytes", len(answer.Unsaved), len(answer.AppendJSON(nil)))
 	}
 }
 

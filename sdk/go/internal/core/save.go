@@ -31,13 +31,19 @@ func (s *saves) any() bool {
 	return s.flight != nil && (len(s.flight.Items) > 0 || len(s.flight.Logs) == 0) || s.bind || len(s.waiting) > 0
 }
 
-// unsaved are the ends of bodies that are not decided, in order. What else is not decided is asked for again in the next call.
-func (s *saves) unsaved() (items []*wire.Item) {
-	for _, list := range [][]pending{s.sent, s.waiting} {
+// unsaved are the ends of bodies that are not decided, in order: as many as a has room for, beside its lines. What else is not decided is
+// asked for again in the next call.
+func (m *Machine) unsaved(a *wire.Answer) (items []*wire.Item) {
+	left := wire.MessageBytesMax - lineBytesMax - (&wire.End{End: a}).Size()
+	for _, list := range [][]pending{m.saves.sent, m.saves.waiting} {
 		for _, p := range list {
-			if p.item.Op == wire.OpCompleted || p.item.Op == wire.OpFailed {
-				items = append(items, p.item)
+			if p.item.Op != wire.OpCompleted && p.item.Op != wire.OpFailed {
+				continue
 			}
+			if left -= len(p.item.AppendJSON(nil)) + 1; left < 0 {
+				return items
+			}
+			items = append(items, p.item)
 		}
 	}
 	return items
