@@ -143,6 +143,8 @@ var sharedClient = &http.Client{
 		MaxIdleConnsPerHost: 64,
 		IdleConnTimeout:     60 * time.Second,
 		TLSHandshakeTimeout: 5 * time.Second,
+		// A connection of HTTP/2 outlives the requests on it that get no answer: one that is dead must be known before they are tried again.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 5 * time.Second, PingTimeout: 5 * time.Second},
 		// A request of many saves is one write, and its answer one read.
 		WriteBufferSize: 64 << 10,
 		ReadBufferSize:  64 << 10,

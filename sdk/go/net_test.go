@@ -4,11 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -160,6 +163,82 @@ func TestBrokenConnectionsToTheServerLoseNothing(t *testing.T) {
 			t.Errorf("%d bodies over %d connections", bodies, dials.Load())
 		}
 		synctest.Wait()
+	})
+}
+
+// frozenConn carries nothing more once it is frozen, and does not say so, as where a balancer forgot it.
+type frozenConn struct {
+	net.Conn
+	frozen atomic.Bool
+}
+
+func (c *frozenConn) Write(b []byte) (int, error) {
+	if c.frozen.Load() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *frozenConn) Read(b []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(b)
+		if err != nil || !c.frozen.Load() {
+			return n, err
+		}
+	}
+}
+
+// Over HTTP/2 a request that gets no answer leaves its connection to the next one: a dead one must be found out.
+func TestADeadConnectionIsLeftForANewOne(t *testing.T) {
+	certificate := httptest.NewUnstartedServer(nil)
+	certificate.StartTLS()
+	defer certificate.Close()
+	synctest.Test(t, func(t *testing.T) {
+		l := listen()
+		server := &http.Server{
+			Handler:   http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+			TLSConfig: &tls.Config{Certificates: certificate.TLS.Certificates, NextProtos: []string{"h2"}},
+		}
+		go server.ServeTLS(l, "", "")
+		defer server.Close()
+		var conns []*frozenConn
+		transport := nelkap.SharedTransport()
+		transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // the server is this test's
+		transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := l.dial(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			conns = append(conns, &frozenConn{Conn: conn})
+			return conns[len(conns)-1], nil
+		}
+		defer transport.CloseIdleConnections()
+		try := func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://nelkap.test/v1/saves", strings.NewReader("{}"))
+			if err != nil {
+				return err
+			}
+			response, err := transport.RoundTrip(r)
+			if err != nil {
+				return err
+			}
+			if response.ProtoMajor != 2 {
+				t.Errorf("the answer came over %s", response.Proto)
+			}
+			return response.Body.Close()
+		}
+		if err := try(); err != nil {
+			t.Fatal(err)
+		}
+		conns[0].frozen.Store(true)
+		began := time.Now()
+		for try() != nil && time.Since(began) < time.Hour {
+		}
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("the server was reached again after %v, over %d connections", took, len(conns))
+		}
 	})
 }
 
