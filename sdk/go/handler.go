@@ -1,6 +1,7 @@
 package nelkap
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,6 +24,8 @@ const (
 	bindAge = 5 * time.Second
 	// reserveMax is how much of MaxDuration is kept free at its end, at most.
 	reserveMax = 10 * time.Second
+	// firstReadMax bounds the memory that a request is given on its word, before it has come: anybody may send one.
+	firstReadMax = 1 << 20
 )
 
 // refusal is the answer to a request that is not taken.
@@ -124,22 +127,16 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *refusal) {
 	if r.ContentLength > wire.MessageBytesMax {
 		return nil, tooLarge
 	}
-	limited := http.MaxBytesReader(w, r.Body, wire.MessageBytesMax)
-	var body []byte
-	var err error
-	if r.ContentLength >= 0 {
-		body = make([]byte, r.ContentLength)
-		_, err = io.ReadFull(limited, body)
-	} else {
-		body, err = io.ReadAll(limited)
-	}
+	var body bytes.Buffer
+	body.Grow(int(min(max(r.ContentLength, 0), firstReadMax)) + bytes.MinRead) // so that it is read in one piece
+	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, wire.MessageBytesMax))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, tooLarge
 	}
 	if err != nil {
 		return nil, badRequest("the body could not be read: %v", err)
 	}
-	return body, nil
+	return body.Bytes(), nil
 }
 
 // authenticate checks the signature over the raw bytes, before anything is parsed. signed is false for a call that an app without a

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"os"
 	"slices"
 	"strings"
@@ -126,6 +127,24 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("headers %v", w.Header())
 			}
 		})
+	}
+}
+
+// Anybody may send a request: it takes memory as it comes, and not as it says.
+func TestARequestIsGivenNoMemoryOnItsWord(t *testing.T) {
+	app := nelkap.New(nelkap.Options{SigningKey: testKey})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range 10 {
+		r := signed(t.Context(), []byte("{"))
+		r.ContentLength = 16 << 20
+		if w := ask(app, r); w.Code != http.StatusBadRequest {
+			t.Errorf("answered %d", w.Code)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if taken := after.TotalAlloc - before.TotalAlloc; taken > 32<<20 {
+		t.Errorf("ten requests of a byte took %d MiB", taken>>20)
 	}
 }
 
