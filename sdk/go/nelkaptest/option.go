@@ -83,7 +83,8 @@ func (o *options) fakeStep(name string, fake fakeStep) {
 }
 
 // FakeWorkflow has fn play the runs of wf, which may be a Ref: those that the code starts, and those that it invokes. It is called once
-// for each run; an error of fn fails that run.
+// for each run, and nothing else is played meanwhile; an error of fn fails that run. What it sends by its context is sent as from outside
+// any run.
 func FakeWorkflow[In, Out any](wf *nelkap.Workflow[In, Out], fn func(ctx context.Context, payload In) (Out, error)) Option {
 	return option(func(o *options) {
 		if o.workflows == nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"runtime"
 	"strings"
 	"testing"
@@ -260,6 +261,47 @@ func TestChildrenArePlayedAndMayBeFaked(t *testing.T) {
 	says(t, failing(func(t testing.TB) { nelkaptest.Run(t, context.Background(), wf, 3) }),
 		`the step "there" invokes "elsewhere"`, "FakeWorkflow")
 }
+
+func TestWhatAFakeOfAWorkflowSendsStaysInTheTest(t *testing.T) {
+	served := 0
+	app := nelkap.New(nelkap.Options{App: "shop", HTTPClient: &http.Client{Transport: transport(func(*http.Request) (*http.Response, error) {
+		served++
+		return nil, errors.New("no")
+	})}})
+	ship := nelkap.Ref[nelkap.None, nelkap.None](app, "ship", nelkap.InApp("warehouse"))
+	tell := nelkap.NewWorkflow(app, "tell", nelkap.NoResult(func(context.Context, nelkap.None) error { return nil }))
+	wf := nelkap.NewWorkflow(app, "w", func(ctx context.Context, _ nelkap.None) (int, error) {
+		if _, err := step.Invoke(ctx, "ship", ship, nelkap.None{}); err != nil {
+			return 0, err
+		}
+		left, _, err := step.WaitForEvent[int](ctx, "left", "left")
+		if err != nil {
+			return 0, err
+		}
+		back, _, err := step.WaitForEvent[int](ctx, "back", "back")
+		return left + back, err
+	})
+	fake := nelkaptest.FakeWorkflow(ship, func(ctx context.Context, _ nelkap.None) (nelkap.None, error) {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_, err := app.Emit(ctx, nelkap.Event{Name: "left", Payload: 1})
+		handle, err2 := nelkap.Run(ctx, tell, nelkap.None{})
+		if err := errors.Join(err, err2, nelkaptest.Emit(ctx, nelkap.Event{Name: "back", Payload: 2})); err != nil {
+			return nelkap.None{}, err
+		}
+		if _, err := handle.Result(ctx); err == nil || !strings.Contains(err.Error(), "no fake can wait for another run") {
+			t.Errorf("a run's result is %v", err)
+		}
+		return nelkap.None{}, nil
+	})
+	if out, err := nelkaptest.Run(t, t.Context(), wf, nelkap.None{}, fake); out != 3 || err != nil || served != 0 {
+		t.Errorf("it gave %d, %v, and %d requests went out", out, err, served)
+	}
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestAChildThatTakesTooLongIsCancelled(t *testing.T) {
 	app := newApp()

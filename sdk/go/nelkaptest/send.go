@@ -174,7 +174,11 @@ func (p *process) getRun(r *http.Request, id string) (status int, answer any) {
 	if there == nil {
 		return problem(http.StatusNotFound, "not_found", "there is no run "+id)
 	}
-	if r.URL.Query().Has("waitMs") && !there.hasEnded() {
+	waits := r.URL.Query().Has("waitMs") && !there.hasEnded()
+	if waits && p.run == nil {
+		return problem(http.StatusNotImplemented, "not_played", "nothing else is played while a workflow's fake is: no fake can wait for another run")
+	}
+	if waits {
 		p.held++
 		there.waiters = append(there.waiters, p)
 		w.changed()

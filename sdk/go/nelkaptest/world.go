@@ -12,6 +12,7 @@ import (
 	"time"
 
 	nelkap "github.com/nelkap/nelkap/sdk/go"
+	"github.com/nelkap/nelkap/sdk/go/internal/play"
 	"github.com/nelkap/nelkap/sdk/go/internal/typeid"
 	"github.com/nelkap/nelkap/sdk/go/internal/wire"
 )
@@ -259,7 +260,7 @@ func (w *world) begin() turn {
 }
 
 func (w *world) playFake(r *run, fake fakeWorkflow) {
-	output, failure := fake(context.Background(), r.payload)
+	output, failure := fake(play.WithStage(context.Background(), newProcess(w, nil)), r.payload)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if failure != nil {
