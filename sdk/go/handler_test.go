@@ -7,10 +7,11 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -283,7 +284,13 @@ func TestDeclarationsThatDoNotFitPanic(t *testing.T) {
 		func(app *nelkap.App) { nelkap.NewWorkflow(app, "w", nothing, nelkap.Retries(-1)) },
 		func(app *nelkap.App) { nelkap.NewWorkflow(app, "w", nothing, nelkap.Lease(time.Second)) },
 		func(app *nelkap.App) { nelkap.NewWorkflow(app, "w", nothing, nelkap.Timeout(0)) },
+		func(app *nelkap.App) { nelkap.NewWorkflow(app, "w", nothing, nelkap.Timeout(math.MaxInt64)) },
+		func(app *nelkap.App) { nelkap.NewWorkflow(app, "w", nothing, nelkap.Lease(math.MaxInt64)) },
 		func(app *nelkap.App) { nelkap.NewWorkflow(app, "w", nothing, nelkap.OnEvent("")) },
+		func(app *nelkap.App) { nelkap.NewWorkflow(app, "w", nothing, nelkap.OnEvent("e", nelkap.If(""))) },
+		func(app *nelkap.App) {
+			nelkap.NewWorkflow(app, "w", nothing, nelkap.OnEvent("e", nelkap.If(strings.Repeat("x", 4<<10+1))))
+		},
 		func(*nelkap.App) { nelkap.NewWorkflow(nil, "w", nothing) },
 		func(app *nelkap.App) { nelkap.NewWorkflow(app, "w", nothing, nelkap.OnSchedule("")) },
 		func(app *nelkap.App) {
@@ -317,7 +324,7 @@ func TestDeclarationsThatDoNotFitPanic(t *testing.T) {
 			declare(app)
 		}()
 	}
-	want := slices.Repeat([]string{"panic"}, 16)
+	want := slices.Repeat([]string{"panic"}, 20)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

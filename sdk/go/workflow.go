@@ -44,6 +44,12 @@ const defaultRetries = 4
 // leaseMin is the shortest lease that leaves time for heartbeats.
 const leaseMin = 5 * time.Second
 
+// What the server takes in a manifest, which it refuses as a whole where one workflow has more.
+const (
+	durationMax    = 3_155_760_000_000 * time.Millisecond // 100 years
+	filterBytesMax = 4 << 10
+)
+
 // definition is a workflow as its app keeps it.
 type definition struct {
 	name     string
@@ -199,8 +205,9 @@ type Tick struct {
 // text that others gave.
 func If(filter string) TriggerOption {
 	return triggerOption(func(t *trigger) {
-		if !utf8.ValidString(filter) {
-			panic(fmt.Sprintf("nelkap: the filter %q is not UTF-8", filter))
+		if filter == "" || len(filter) > filterBytesMax || !utf8.ValidString(filter) {
+			panic(fmt.Sprintf("nelkap: the filter %.40q of %d bytes is none: give a CEL expression of at most %d bytes, such as %q, and decide the rest in the workflow",
+				filter, len(filter), filterBytesMax, "payload.total > 0"))
 		}
 		t.If = &filter
 	})
@@ -288,8 +295,8 @@ func Retries(n int) WorkflowOption {
 // Timeout bounds a run from its start to its end.
 func Timeout(d time.Duration) WorkflowOption {
 	return workflowOption(func(def *definition) {
-		if d < time.Millisecond {
-			panic(fmt.Sprintf("nelkap: workflow %q: Timeout can't be %v", def.name, d))
+		if d < time.Millisecond || d > durationMax {
+			panic(fmt.Sprintf("nelkap: workflow %q: Timeout can't be %v: give 100 years at most, or leave it out for none", def.name, d))
 		}
 		def.timeout = d
 	})
@@ -298,8 +305,8 @@ func Timeout(d time.Duration) WorkflowOption {
 // Lease is how long a call may be silent over an open connection before its run is picked up: 5 minutes unless given.
 func Lease(d time.Duration) WorkflowOption {
 	return workflowOption(func(def *definition) {
-		if d < leaseMin {
-			panic(fmt.Sprintf("nelkap: workflow %q: Lease is at least %v, not %v", def.name, leaseMin, d))
+		if d < leaseMin || d > durationMax {
+			panic(fmt.Sprintf("nelkap: workflow %q: Lease is at least %v and at most 100 years, not %v", def.name, leaseMin, d))
 		}
 		def.lease = d
 	})

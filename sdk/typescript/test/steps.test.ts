@@ -528,6 +528,8 @@ test.each<[object, string]>([
   [{ cancelOn: { schedule: '@daily' } }, "the event that cancels workflow 'w' has the option 'schedule'"],
   [{ cancelOn: [{}] }, "the event that cancels workflow 'w' needs a name"],
   [{ once: 'x' }, "once of workflow 'w' is no function"],
+  [{ timeout: 3_155_760_000_001 }, "timeout of workflow 'w' is over 100 years: give less, or leave it out"],
+  [{ lease: { days: 36_526 } }, "lease of workflow 'w' is over 100 years"],
   [{ onFailure: function* () {} }, "onFailure of workflow 'w' is a generator function (function*)"],
 ])('a workflow with %j is refused', (options, text) => {
   expect(() => nelkap.workflow({ name: 'w', ...options } as never, () => 1)).toThrow(text);
