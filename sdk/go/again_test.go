@@ -223,3 +223,19 @@ func TestMarksOfJoinedErrorsAreFound(t *testing.T) {
 		}
 	})
 }
+
+type readingPanics struct{}
+
+func (*readingPanics) UnmarshalJSON([]byte) error { panic("no") }
+
+func TestAPayloadWhoseReadingPanicsFailsTheRun(t *testing.T) {
+	for _, opts := range [][]nelkap.WorkflowOption{nil, {nelkap.Once(func(readingPanics) string { return "o_1" })}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(t, nelkap.Options{})
+			nelkap.NewWorkflow(s.app, "w", nelkap.NoResult(func(context.Context, readingPanics) error { return nil }), opts...)
+			if a := s.call("w", "x"); a.Type != "failed" || !a.Retriable || a.Error.Name != "panic" || a.Error.Message != "no" {
+				t.Errorf("answer %s, %+v", a.Type, a.Error)
+			}
+		})
+	}
+}

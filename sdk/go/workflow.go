@@ -268,15 +268,15 @@ func onceKey[In any](d *definition) func(json.RawMessage) (string, error) {
 		panic(fmt.Sprintf("nelkap: workflow %q: Once needs a func(%v) string, of the workflow's payload, and got a %T", d.name, reflect.TypeFor[In](), d.once))
 	}
 	return func(raw json.RawMessage) (made string, err error) {
-		var payload In
-		if err := value.Decode(raw, &payload); err != nil {
-			return "", NonRetriable(fmt.Errorf("the payload does not fit workflow %q: %w", d.name, err))
-		}
 		defer func() {
 			if panicked := recover(); panicked != nil {
 				err = &play.PanicError{Value: panicked, Stack: string(debug.Stack())}
 			}
 		}()
+		var payload In
+		if err := value.Decode(raw, &payload); err != nil {
+			return "", NonRetriable(fmt.Errorf("the payload does not fit workflow %q: %w", d.name, err))
+		}
 		made = key(payload)
 		return made, NonRetriable(play.CheckKey("workflow "+strconv.Quote(d.name), made))
 	}
