@@ -239,3 +239,23 @@ func TestAPayloadWhoseReadingPanicsFailsTheRun(t *testing.T) {
 		})
 	}
 }
+
+func TestAStepWithoutAFunctionIsRefused(t *testing.T) {
+	s := newServer(t, nelkap.Options{})
+	refused := map[string]error{}
+	nelkap.NewWorkflow(s.app, "w", nelkap.NoResult(func(ctx context.Context, _ nelkap.None) error {
+		refused["Do"] = step.Do(ctx, "a", nil)
+		_, refused["Run"] = step.Run[int](ctx, "b", nil)
+		_, refused["RunWithCheck"] = step.RunWithCheck(ctx, "c", nil, constant(1))
+		refused["Undo"] = step.Undo(ctx, "d", nil)
+		return nil
+	}))
+	if a := s.call("w", nil); a.Type != "completed" || len(s.saves) > 0 {
+		t.Errorf("answer %s, saves %+v", a.Type, s.saves)
+	}
+	for name, err := range refused {
+		if err == nil || !strings.Contains(err.Error(), "needs a function") {
+			t.Errorf("%s gives %v", name, err)
+		}
+	}
+}

@@ -38,8 +38,11 @@ func Run[T any](ctx context.Context, name string, fn func(ctx context.Context) (
 	return result, err
 }
 
-// bodyOf is fn with its result as JSON.
+// bodyOf is fn with its result as JSON; nil where there is none.
 func bodyOf[T any](name string, fn func(ctx context.Context) (T, error)) func(context.Context) (json.RawMessage, error) {
+	if fn == nil {
+		return nil
+	}
 	return func(ctx context.Context) (json.RawMessage, error) {
 		v, err := fn(ctx)
 		if err != nil {
@@ -67,10 +70,20 @@ func decode[T any](name string, output json.RawMessage, into *T) error {
 
 // Do runs fn as a step that has no result.
 func Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) error {
-	body := func(ctx context.Context) (json.RawMessage, error) { return nil, fn(ctx) }
-	_, err := run(ctx, &play.Request{Name: name, Body: body}, opts)
+	_, err := run(ctx, &play.Request{Name: name, Body: bodyWithout(fn)}, opts)
 	return err
 }
+
+// bodyWithout is fn, which has no result; nil where there is none.
+func bodyWithout(fn func(ctx context.Context) error) func(context.Context) (json.RawMessage, error) {
+	if fn == nil {
+		return nil
+	}
+	return func(ctx context.Context) (json.RawMessage, error) { return nil, fn(ctx) }
+}
+
+// errNoFunction says that a step was given nil in a function's place.
+var errNoFunction = errors.New("nelkap: the step needs a function, and was given nil")
 
 // RunWithCheck is Run for work that leaves a mark outside the app: check looks for the mark that an attempt before may have left. It
 // runs before every attempt but a step's first start: after a cut, an error, a panic or a timeout, and first of all in a replay. What it
@@ -81,6 +94,9 @@ func Do(ctx context.Context, name string, fn func(ctx context.Context) error, op
 // fn together.
 func RunWithCheck[T any](ctx context.Context, name string, check func(ctx context.Context) (found T, ok bool, err error), fn func(ctx context.Context) (T, error), opts ...Option) (T, error) {
 	var result T
+	if check == nil {
+		fn = nil // which is refused
+	}
 	look := func(ctx context.Context) (json.RawMessage, bool, error) {
 		found, ok, err := check(ctx)
 		if err != nil || !ok {
@@ -124,6 +140,9 @@ func run(ctx context.Context, r *play.Request, opts []Option) (json.RawMessage, 
 		r.Retries = 0
 	case o.retries < 0:
 		r.Retries = f.Playing.Retries()
+	}
+	if o.err == nil && r.Body == nil {
+		o.err = errNoFunction
 	}
 	return ask(f, r, o.err)
 }

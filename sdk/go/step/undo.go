@@ -2,7 +2,6 @@ package step
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	nelkap "github.com/nelkap/nelkap/sdk/go"
@@ -27,10 +26,13 @@ func Undo(ctx context.Context, name string, fn func(ctx context.Context) error) 
 	if f == nil {
 		return notInRun(name)
 	}
-	body := func(ctx context.Context) (json.RawMessage, error) { return nil, fn(ctx) }
-	_, err := ask(f, &play.Request{
-		Name: name, Terms: &wire.Terms{Op: wire.OpUndo, Kind: wire.KindUndo}, Undo: &play.Request{Name: name, Body: body},
-	}, nil)
+	var err error
+	if fn == nil {
+		err = errNoFunction
+	}
+	_, err = ask(f, &play.Request{
+		Name: name, Terms: &wire.Terms{Op: wire.OpUndo, Kind: wire.KindUndo}, Undo: &play.Request{Name: name, Body: bodyWithout(fn)},
+	}, err)
 	return err
 }
 
