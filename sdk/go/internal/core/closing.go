@@ -42,7 +42,7 @@ func (m *Machine) beginClosing(now time.Time) {
 	}
 	slices.Reverse(c.undos)
 	if slices.ContainsFunc(c.undos, func(undo stepKey) bool { return m.ends[undo.body()] == nil }) {
-		m.runCode()
+		m.runCode(now)
 		return
 	}
 	m.phase, c.stage = phasePlaying, stageUndo

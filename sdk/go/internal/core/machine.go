@@ -239,13 +239,18 @@ func (m *Machine) load(next *int64, now time.Time) {
 		m.saves.add(own, own.request())
 		return
 	}
-	m.runCode()
+	m.runCode(now)
 }
 
 // onceKey is the claim of the run's own key.
 var onceKey = stepKey{"", 1}
 
-func (m *Machine) runCode() {
+// runCode starts the function, unless the run began to end before.
+func (m *Machine) runCode(now time.Time) {
+	if m.ending != nil {
+		m.finish(&wire.Answer{Type: wire.AnswerYielded}, now)
+		return
+	}
 	m.phase = phasePlaying
 	m.busy = 1
 	m.emit(Output{Do: DoRunCode})

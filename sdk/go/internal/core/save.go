@@ -234,7 +234,7 @@ func (m *Machine) accepted(o *wire.Outcome, now time.Time) {
 	case m.phase == phaseBinding:
 		m.load(m.call.Steps.Next, now)
 	case m.phase == phaseClaiming && m.ends[onceKey] != nil:
-		m.runCode()
+		m.runCode(now)
 	case m.phase == phaseClaiming && m.ending != nil:
 		m.finish(&wire.Answer{Type: wire.AnswerYielded}, now)
 	}

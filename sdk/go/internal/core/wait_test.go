@@ -124,6 +124,23 @@ func TestCancelledWhileWaitingYields(t *testing.T) {
 	b.want("unwind", "answer yielded", "forget")
 }
 
+// Z1: the context of code that starts after the run began to end would never end.
+func TestCodeDoesNotStartOnceTheRunIsEnding(t *testing.T) {
+	zero := int64(0)
+	ending := &wire.Ending{Reason: wire.ReasonCancelled}
+	b := playing(t, wire.Call{}, Config{Bind: true})
+	b.want("save")
+	b.m.Saved(b.save, &wire.Outcome{Status: wire.StatusAccepted, Ending: ending}, b.now)
+	b.want("abort", "unwind", "answer yielded", "forget")
+
+	b = playing(t, wire.Call{Steps: wire.Steps{Next: &zero}}, Config{})
+	b.want("fetch")
+	b.m.News(&wire.News{Status: wire.StatusEnding, Ending: ending}, b.now)
+	b.want("abort")
+	b.m.Page(&wire.Page{}, b.now)
+	b.want("unwind", "answer yielded", "forget")
+}
+
 // Rule C12.
 func TestAYieldRegistersNothing(t *testing.T) {
 	b := playing(t, wire.Call{}, Config{})
