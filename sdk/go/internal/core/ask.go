@@ -86,8 +86,8 @@ func (m *Machine) otherKind(s *Step, kind string, now time.Time) bool {
 		s.Entry = nil
 		return true
 	}
-	m.fail("StepKindError", "step "+s.Name+" was saved as "+kindWords[kind]+", and the code asks for "+kindWords[s.kind()]+
-		" under that name: give the new step a name of its own", now)
+	m.codeEnded(m.failure("StepKindError", "step "+s.Name+" was saved as "+kindWords[kind]+", and the code asks for "+kindWords[s.kind()]+
+		" under that name: give the new step a name of its own"), now)
 	return false
 }
 

@@ -258,6 +258,20 @@ func TestStoppingWaitsForTheBodyOfAnotherBranch(t *testing.T) {
 	b.want("release slow1")
 }
 
+// Rules S7, H6: what a body in flight comes to is saved before the run is stopped.
+func TestAStepOfAnotherKindWaitsForTheBodyOfAnotherBranch(t *testing.T) {
+	b, quick := besideABody(t)
+	b.news(slept(2, "x"))
+	if err := b.askOn(quick, "x"); !errors.Is(err, ErrOver) {
+		t.Errorf("asking: %v", err)
+	}
+	b.want("abort slow1")
+	b.returned("slow1")
+	b.want("save completed-slow1")
+	b.accepted(saved(3))
+	b.want("unwind", "answer failed", "forget")
+}
+
 // Rule C12.
 func TestTimeLimitYieldsOnlyAfterProgress(t *testing.T) {
 	b := playing(t, wire.Call{}, Config{YieldAt: start.Add(time.Second)})

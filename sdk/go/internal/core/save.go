@@ -317,12 +317,12 @@ func (m *Machine) invalid(detail string, now time.Time) {
 
 // fail ends the call with a failure of the run that no further try would mend.
 func (m *Machine) fail(name, message string, now time.Time) {
-	a := &wire.Answer{Type: wire.AnswerFailed, Retries: m.config.Retries, Error: &wire.Error{Name: name, Message: message}}
-	switch {
-	case m.phase == phaseOver:
-	case m.config.Verify:
-		m.verified(verdict(a))
-	default:
-		m.finish(a, now)
+	if m.phase != phaseOver {
+		m.finish(m.failure(name, message), now)
 	}
+}
+
+// failure is a failure of the run that no further try would mend.
+func (m *Machine) failure(name, message string) *wire.Answer {
+	return &wire.Answer{Type: wire.AnswerFailed, Retries: m.config.Retries, Error: &wire.Error{Name: name, Message: message}}
 }
