@@ -310,6 +310,8 @@ func TestDeclarationsThatDoNotFitPanic(t *testing.T) {
 			nelkap.NewWorkflow(app, "w", nothing, nelkap.Once(func(int) string { return "x" }))
 		},
 		func(app *nelkap.App) { nelkap.NewWorkflow(app, "w", nothing, nelkap.Once[nelkap.None](nil)) },
+		func(app *nelkap.App) { nelkap.Ref[int, int](app, "") },
+		func(app *nelkap.App) { nelkap.Ref[int, int](app, "w", nelkap.InApp("")) },
 	} {
 		app := nelkap.New(nelkap.Options{})
 		nelkap.NewWorkflow(app, "taken", nothing)
@@ -324,7 +326,7 @@ func TestDeclarationsThatDoNotFitPanic(t *testing.T) {
 			declare(app)
 		}()
 	}
-	want := slices.Repeat([]string{"panic"}, 20)
+	want := slices.Repeat([]string{"panic"}, 22)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

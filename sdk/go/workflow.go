@@ -120,9 +120,12 @@ func NewWorkflow[In, Out any](app *App, name string, fn func(ctx context.Context
 	return &Workflow[In, Out]{app: app, name: name}
 }
 
-// Ref names a workflow that another app, another language or a later line declares.
+// Ref names a workflow that another app, another language or a later line declares. It panics for names that no workflow or app can have.
 func Ref[In, Out any](app *App, name string, opts ...RefOption) *Workflow[In, Out] {
 	var r reference
+	if err := play.CheckName("workflow", name); err != nil {
+		panic(err.Error())
+	}
 	for _, o := range opts {
 		o.refOption(&r)
 	}
@@ -314,5 +317,10 @@ func Lease(d time.Duration) WorkflowOption {
 
 // InApp names the app that a workflow lives in.
 func InApp(name string) RefOption {
-	return refOption(func(r *reference) { r.app = name })
+	return refOption(func(r *reference) {
+		if err := play.CheckName("app", name); err != nil {
+			panic(err.Error())
+		}
+		r.app = name
+	})
 }
