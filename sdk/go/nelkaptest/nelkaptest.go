@@ -173,7 +173,7 @@ func (w *world) played(r *run) Played {
 var ErrNotInTest = errors.New("nelkaptest: not in a run of nelkaptest: give the context of a step's body or of its fake")
 
 // Emit emits an event as from outside any run, while a run is played; ctx is that of the body, or of a fake, that calls it.
-// It fails with ErrNotInTest elsewhere, and where JSON can't hold the payload. The event's At is not looked at.
+// It fails with ErrNotInTest elsewhere, for an event without a name, and where JSON can't hold the payload. The event's At is not looked at.
 func Emit(ctx context.Context, e nelkap.Event) error {
 	p, ok := play.StageOf(ctx).(*process)
 	if !ok {
@@ -227,6 +227,9 @@ func Post(ctx context.Context, callback string, payload any) error {
 }
 
 func eventOf(e nelkap.Event) (*event, error) {
+	if err := play.CheckName("event", e.Name); err != nil {
+		return nil, err
+	}
 	made := &event{ID: e.ID, Event: e.Name}
 	if e.Payload == nil {
 		return made, nil

@@ -109,7 +109,7 @@ func FakeWorkflow[In, Out any](wf *nelkap.Workflow[In, Out], fn func(ctx context
 }
 
 // Events are emitted from outside while the run goes on, each once, as soon as the run waits for it. One that it never waits for is not
-// emitted. It panics where JSON can't hold a payload.
+// emitted. It panics for one without a name, and where JSON can't hold a payload.
 func Events(events ...nelkap.Event) Option {
 	var made []fromOutside
 	for _, e := range events {

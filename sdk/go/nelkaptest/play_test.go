@@ -150,3 +150,20 @@ func TestWhatIsNotPlayedIsSaid(t *testing.T) {
 		t.Errorf("it gave %v", err)
 	}
 }
+
+func TestAnEventNeedsAName(t *testing.T) {
+	wf := nelkap.NewWorkflow(newApp(), "w", nelkap.NoResult(func(ctx context.Context, _ nelkap.None) error {
+		return step.Do(ctx, "a", func(ctx context.Context) error {
+			return nelkap.NonRetriable(nelkaptest.Emit(ctx, nelkap.Event{Payload: 1}))
+		})
+	}))
+	if _, err := nelkaptest.Run(t, t.Context(), wf, nelkap.None{}); err == nil || !strings.Contains(err.Error(), "the event needs one") {
+		t.Errorf("emitted without a name it gave %v", err)
+	}
+	defer func() {
+		if r := recover(); r == nil {
+			t.Error("an event without a name is one of Events")
+		}
+	}()
+	nelkaptest.Events(nelkap.Event{Payload: 1})
+}
