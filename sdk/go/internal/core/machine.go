@@ -209,8 +209,11 @@ func (m *Machine) Root() *Branch { return m.root }
 // Over is true once the call's end is decided: what the code does from then on is ignored.
 func (m *Machine) Over() bool { return m.phase == phaseOver }
 
-// Begin starts the playing.
+// Begin starts the playing, unless news has ended it before: it is named as soon as there is one.
 func (m *Machine) Begin(now time.Time) {
+	if m.phase == phaseOver {
+		return
+	}
 	if m.config.Bind {
 		m.saves.bind = true
 		m.advance(now)

@@ -331,6 +331,17 @@ func TestSupersededWaitsForItsBodiesAndThenSaysThatItStopped(t *testing.T) {
 	b.want("answer over", "unwind")
 }
 
+// A poll that another call opened names this one before it begins, and may be answered before.
+func TestACallThatIsLostBeforeItBeginsDoesNotBegin(t *testing.T) {
+	for _, bind := range []bool{false, true} {
+		b := &bench{t: t, now: start}
+		b.m = New(&wire.Call{}, Config{Bind: bind}, start)
+		b.m.News(&wire.News{Status: wire.StatusSuperseded}, start)
+		b.m.Begin(start)
+		b.want("abort", "forget", "answer over", "unwind")
+	}
+}
+
 // Rule C10.
 func TestAnswerWithUnsavedResultsIsAlsoDeliveredThroughTheAPI(t *testing.T) {
 	b := playing(t, wire.Call{}, Config{})
