@@ -330,15 +330,9 @@ func (e *Engine) cutCall(given workflow.Run, node, why string, stalled bool) {
 func (e *Engine) Heartbeat(ctx context.Context, hb wire.Heartbeat) (wire.HeartbeatAnswer, error) {
 	came := time.Now()
 	defer e.unheld(hb.Process) // also where a process that dies meanwhile breaks the poll off
-	var news []wire.News
-	for _, f := range hb.Calls {
-		status, err := e.name(ctx, hb.Process, f)
-		if err != nil {
-			return wire.HeartbeatAnswer{}, err
-		}
-		if status != "" {
-			news = append(news, wire.News{Call: f.Call, Nonce: f.Nonce, Status: status})
-		}
+	news, err := e.nameAll(ctx, hb)
+	if err != nil {
+		return wire.HeartbeatAnswer{}, err
 	}
 	e.unnamed(hb, came)
 	wait := min(time.Duration(hb.WaitMs)*time.Millisecond, heartbeatMax)
@@ -347,6 +341,22 @@ func (e *Engine) Heartbeat(ctx context.Context, hb wire.Heartbeat) (wire.Heartbe
 	}
 	news = append(news, e.withEntries(ctx, e.news(hb), hb)...)
 	return wire.HeartbeatAnswer{Time: wire.At(e.now()), Calls: news}, nil
+}
+
+// nameAll takes the names of a poll, so many at once that they share commits: none may wait for so long that it is taken for not named. It gives
+// the news of those that are not the process's to play on.
+func (e *Engine) nameAll(ctx context.Context, hb wire.Heartbeat) (news []wire.News, err error) {
+	statuses := make([]string, len(hb.Calls))
+	err = sideBySide(len(hb.Calls), messageSide, func(i int) (err error) {
+		statuses[i], err = e.name(ctx, hb.Process, hb.Calls[i])
+		return err
+	})
+	for i, status := range statuses {
+		if status != "" {
+			news = append(news, wire.News{Call: hb.Calls[i].Call, Nonce: hb.Calls[i].Nonce, Status: status})
+		}
+	}
+	return news, err
 }
 
 // name takes a call's name from a process; the answer is its status where it is not the process's to play on.

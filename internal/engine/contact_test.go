@@ -10,6 +10,7 @@ import (
 
 	"github.com/nelkap/nelkap/internal/call"
 	"github.com/nelkap/nelkap/internal/engine"
+	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/store/memory"
 	"github.com/nelkap/nelkap/internal/wire"
 	"github.com/nelkap/nelkap/internal/workflow"
@@ -102,6 +103,29 @@ func TestAnOpenPollIsAskedAtOnce(t *testing.T) {
 		if len(got) != 1 || got[0].Status != wire.NamedQ {
 			t.Fatalf("news: %+v", got)
 		}
+	})
+}
+
+// Rule C1: a process that names its calls to a server that has started again is heard of each, however many they are and whatever a commit takes.
+func TestManyCallsAreNamedInTimeAfterARestart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const calls = 1_000
+		a := newApp(wire.Workflow{Name: "w"})
+		s := &faulty{Store: memory.New()}
+		n := startNode(t, s, a, engine.Options{Concurrency: calls})
+		n.know(t)
+		var fences []wire.Fence // of bodies that take their time: nothing is saved yet
+		for range calls {
+			n.start(t, "w")
+			fences = append(fences, a.next(t, time.Second).fence("n"))
+		}
+		n.stop()
+		s.set(func([]store.Change) error { time.Sleep(50 * time.Millisecond); return nil })
+		n = startNode(t, s, a, engine.Options{Concurrency: calls})
+		for range 5 {
+			n.poll(t, 5*time.Second, fences...)
+		}
+		a.none(t, 5*time.Second)
 	})
 }
 

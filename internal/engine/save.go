@@ -78,9 +78,9 @@ func (e *Engine) decided(run workflow.Run) bool {
 	return e.now().Sub(run.Call.BegunAt) > decidedAfter
 }
 
-// readSavesMax is how many saves of one request are read and committed at once: enough to share a commit. A request may have a hundred
-// thousand, of calls that there are not.
-const readSavesMax = 256
+// messageSide is how many saves or names of one request are read and committed at once: enough to share a commit. A request may have a
+// hundred thousand, of calls that there are not.
+const messageSide = 256
 
 // Save commits what processes save: each save with an outcome of its own (N3).
 func (e *Engine) Save(ctx context.Context, saves wire.Saves) wire.SavesAnswer {
@@ -96,9 +96,9 @@ func (e *Engine) Save(ctx context.Context, saves wire.Saves) wire.SavesAnswer {
 		}
 	}
 	var group sync.WaitGroup
-	for first := range min(len(unknown), readSavesMax) {
+	for first := range min(len(unknown), messageSide) {
 		group.Go(func() {
-			for n := first; n < len(unknown); n += readSavesMax {
+			for n := first; n < len(unknown); n += messageSide {
 				save := saves.Saves[unknown[n]]
 				answer.Saves[unknown[n]] = e.save(ctx, save)
 				e.heard(saves.Process, save.Fence)
