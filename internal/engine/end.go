@@ -40,13 +40,15 @@ func (e *Engine) answer(l *live, body []byte) {
 	e.cut(l, "its answer can't be used")
 }
 
-// End takes ends that come through the API (C10), each with an outcome of its own.
+// End takes ends that come through the API (C10), each with an outcome of its own, so many at once that they share commits.
 func (e *Engine) End(ctx context.Context, ends wire.Ends) wire.EndsAnswer {
-	answer := wire.EndsAnswer{Ends: []wire.EndOutcome{}}
-	for _, sent := range ends.Ends {
+	answer := wire.EndsAnswer{Ends: make([]wire.EndOutcome, len(ends.Ends))}
+	_ = sideBySide(len(ends.Ends), messageSide, func(i int) error { // each says itself what went wrong
+		sent := ends.Ends[i]
 		sent.End.Nonce = sent.Nonce
-		answer.Ends = append(answer.Ends, e.endCall(ctx, sent.Fence, sent.End))
-	}
+		answer.Ends[i] = e.endCall(ctx, sent.Fence, sent.End)
+		return nil
+	})
 	answer.Time = wire.At(e.now())
 	return answer
 }

@@ -452,3 +452,27 @@ func TestWhatWasWrittenAndNotSyncedIsNotSaidToBeUndone(t *testing.T) {
 		}
 	})
 }
+
+// Rule C10: ends that come together, as after a time without a server, share commits.
+func TestManyEndsOfOneRequestShareCommits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const calls = 500
+		a := newApp(wire.Workflow{Name: "w"})
+		s := &faulty{Store: memory.New()}
+		n := startNode(t, s, a, engine.Options{Concurrency: calls})
+		n.know(t)
+		ends := wire.Ends{Process: "process"}
+		for range calls {
+			n.start(t, "w")
+			ends.Ends = append(ends.Ends, wire.SentEnd{Fence: a.next(t, time.Second).fence("n"), End: wire.End{Type: wire.Completed}})
+		}
+		s.set(func([]store.Change) error { time.Sleep(20 * time.Millisecond); return nil })
+		began := time.Now()
+		for _, outcome := range n.End(t.Context(), ends).Ends {
+			want(t, "the outcome", outcome.Status, wire.Accepted)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("they took %v", took)
+		}
+	})
+}

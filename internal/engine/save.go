@@ -78,7 +78,7 @@ func (e *Engine) decided(run workflow.Run) bool {
 	return e.now().Sub(run.Call.BegunAt) > decidedAfter
 }
 
-// messageSide is how many saves or names of one request are read and committed at once: enough to share a commit. A request may have a
+// messageSide is how many saves, names or ends of one request are read and committed at once: enough to share a commit. A request may have a
 // hundred thousand, of calls that there are not.
 const messageSide = 256
 
