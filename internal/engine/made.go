@@ -87,20 +87,28 @@ func (e *Engine) commitMade(run workflow.Run, history store.History, reg registr
 // standingWaits corrects the outcomes of waits that were not opened: those that are open already wait all the same, the others have an
 // entry.
 func (e *Engine) standingWaits(ctx context.Context, run *workflow.Run, reg registration, res store.Result, items []wire.Item, plans []itemPlan) error {
-	opened := map[workflow.StepID]bool{}
+	waiting := map[workflow.StepID]bool{}
 	for i, w := range reg.waits {
-		opened[w.StepID] = res.Opened[i]
+		waiting[w.StepID] = res.Opened[i]
 	}
+	var standing []int
 	for i := range plans {
-		id := stepID(&items[i])
-		if !plans[i].wait || opened[id] {
-			continue
+		if plans[i].wait && !waiting[stepID(&items[i])] {
+			standing = append(standing, i)
 		}
-		open, err := e.openWaits(ctx, run.ID)
-		if err != nil {
-			return err
-		}
-		plans[i].wait = slices.ContainsFunc(open, func(w store.Wait) bool { return w.StepID == id })
+	}
+	if len(standing) == 0 {
+		return nil
+	}
+	open, err := e.openWaits(ctx, run.ID)
+	if err != nil {
+		return err
+	}
+	for i := range open {
+		waiting[open[i].StepID] = true
+	}
+	for _, i := range standing {
+		plans[i].wait = waiting[stepID(&items[i])]
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json/jsontext"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -459,5 +460,41 @@ func TestManySleepersWakeOnTime(t *testing.T) {
 		if late := time.Since(woken); late < 0 || late > 5*time.Second {
 			t.Errorf("the last woke %v after its time", late)
 		}
+	})
+}
+
+// waitsRead counts the looks at a run's waits.
+type waitsRead struct {
+	store.Store
+	looks atomic.Int64
+}
+
+func (s *waitsRead) Waits(ctx context.Context, q store.WaitQuery) ([]store.Wait, error) {
+	if q.Set == store.WaitsOfRun {
+		s.looks.Add(1)
+	}
+	return s.Store.Waits(ctx, q)
+}
+
+// H3: waits that are registered again, as by a save whose answer was lost, are looked up at once, however many they are.
+func TestManyWaitsThatAreRegisteredAgainAreLookedUpAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const waits = 100
+		a := newApp(wire.Workflow{Name: "w"})
+		s := &waitsRead{Store: memory.New()}
+		n := startNode(t, s, a, engine.Options{})
+		n.know(t)
+		n.start(t, "w")
+		c := a.next(t, time.Second)
+		var items []wire.Item
+		for i := range waits {
+			items = append(items, forEvent(fmt.Sprint("wait", i), "go"))
+		}
+		n.save(c, "n", 0, items...)
+		before := s.looks.Load()
+		for _, outcome := range n.save(c, "n", 0, items...).Items {
+			want(t, "the outcome", outcome.Status, wire.ItemWaiting)
+		}
+		want(t, "looks", s.looks.Load()-before, int64(1))
 	})
 }
