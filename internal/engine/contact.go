@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json/jsontext"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/store"
@@ -519,24 +520,38 @@ func (e *Engine) news(hb wire.Heartbeat) []wire.News {
 	return list
 }
 
-// withEntries adds to the news of entries the entries: a page of them, the next poll asks for more (H2).
+// Of the entries that news bring one poll's answer has so many bytes, and one page of each call that is read at once more: a process reads no
+// answer of any size.
+const (
+	newsBytesMax = wire.CallBytesMax
+	newsSide     = 8
+)
+
+// withEntries adds to the news of entries the entries: a page of each call, and of as many calls as the answer may hold. The next poll asks
+// for more (H2).
 func (e *Engine) withEntries(ctx context.Context, news []wire.News, hb wire.Heartbeat) []wire.News {
-	out := news[:0]
-	for _, n := range news {
-		if n.Status == wire.NewEntries {
-			i := slices.IndexFunc(hb.Calls, func(c wire.Named) bool { return c.Call == n.Call })
-			page, err := e.store.Entries(ctx, store.EntryQuery{
-				RunID: runOf(hb.Calls[i].Token), After: max(*hb.Calls[i].Seen, 0), EntriesMax: wire.PageEntriesMax, BytesMax: wire.PageBytesMax,
-			})
-			if err != nil {
-				e.log.Error("reading news", "call", n.Call, "error", err)
-				continue
-			}
-			for _, entry := range page {
-				n.Entries = append(n.Entries, entryOf(entry))
-			}
-		}
-		out = append(out, n)
+	named := map[string]*wire.Named{}
+	for i := range hb.Calls {
+		named[hb.Calls[i].Call] = &hb.Calls[i]
 	}
-	return out
+	var bytes atomic.Int64
+	_ = sideBySide(len(news), newsSide, func(i int) error { // each says itself what went wrong
+		n := &news[i]
+		if n.Status != wire.NewEntries || bytes.Load() >= newsBytesMax {
+			return nil
+		}
+		call := named[n.Call]
+		page, err := e.store.Entries(ctx, store.EntryQuery{
+			RunID: runOf(call.Token), After: max(*call.Seen, 0), EntriesMax: wire.PageEntriesMax, BytesMax: wire.PageBytesMax,
+		})
+		if err != nil {
+			e.log.Error("reading news", "call", n.Call, "error", err)
+		}
+		for _, entry := range page {
+			n.Entries = append(n.Entries, entryOf(entry))
+			bytes.Add(int64(len(entry.Output) + len(entry.Error)))
+		}
+		return nil
+	})
+	return slices.DeleteFunc(news, func(n wire.News) bool { return n.Status == wire.NewEntries && len(n.Entries) == 0 })
 }

@@ -2,7 +2,9 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json/jsontext"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -476,4 +478,41 @@ func TestARefusedSaveIsNoContact(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Rule H2: however much has come for the calls of a process, a poll's answer has as much of it as a process reads, and the next ones have the rest.
+func TestNewsOfManyCallsComeInAnswersThatAProcessReads(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const calls = 20
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{})
+		hb := wire.Heartbeat{Process: "process"}
+		for range calls {
+			n.start(t, "w")
+			c := a.next(t, time.Second)
+			n.save(c, "n", 0, forEvent("go", "go"))
+			hb.Calls = append(hb.Calls, wire.Named{Fence: c.fence("n"), Seen: new(int64(0))})
+		}
+		n.emit(t, engine.NewEvent{Name: "go", Payload: jsontext.Value(`"` + strings.Repeat("x", 4<<20) + `"`)})
+		synctest.Wait()
+		told := 0
+		for range calls {
+			answer, err := n.Heartbeat(t.Context(), hb)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bytes := 0
+			for _, news := range answer.Calls {
+				for _, entry := range news.Entries {
+					bytes, told = bytes+len(entry.Output), told+1
+					i := slices.IndexFunc(hb.Calls, func(named wire.Named) bool { return named.Call == news.Call })
+					hb.Calls[i].Seen = &entry.Entry
+				}
+			}
+			if bytes > 60<<20 { // the SDKs read 64 MiB
+				t.Fatalf("an answer has %d bytes", bytes)
+			}
+		}
+		want(t, "calls that were told", told, calls)
+	})
 }
