@@ -408,11 +408,11 @@ func (u *unreadable) State(ctx context.Context, q store.EntryQuery) (store.State
 	return u.Store.State(ctx, q)
 }
 
-func (u *unreadable) Timers(ctx context.Context, now time.Time, limit int) ([]workflow.Run, error) {
+func (u *unreadable) Timers(ctx context.Context, q store.TimerQuery) ([]workflow.Run, error) {
 	if u.looks.Add(1) == 10_000 {
 		panic("10,000 looks")
 	}
-	return u.Store.Timers(ctx, now, limit)
+	return u.Store.Timers(ctx, q)
 }
 
 func TestATimerThatFailsIsNotTriedWithoutAPause(t *testing.T) {

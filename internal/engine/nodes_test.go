@@ -166,6 +166,23 @@ func TestWhoTakesOverManyCallsIsNotLostItself(t *testing.T) {
 	})
 }
 
+// Rule W5: however many leases of a lost node's calls are over, until they are taken over, other runs wake in time.
+func TestLeasesOfALostNodeHoldUpNoTimer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const calls = 1_500
+		c := startCluster(t, 2, engine.Options{Concurrency: 4 * calls, Lease: 10 * time.Second})
+		c.nodes[1].start(t, "w")
+		c.app.next(t, time.Second).suspend(t, "n", 0, sleep("nap", 22*time.Second))
+		time.Sleep(10 * time.Second)
+		for range calls {
+			c.nodes[0].start(t, "w")
+			c.app.next(t, time.Second)
+		}
+		c.ways[0].cut.Store(true)
+		c.app.next(t, 13*time.Second)
+	})
+}
+
 // Rule C1: an app that lives loses nothing when the node that holds its call is lost.
 func TestACallOfALostNodeGoesOnWhereItIsHeard(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -85,19 +85,22 @@ func (e *Engine) runTimers() {
 func (e *Engine) fireDue() {
 	e.timers.restart()
 	var left bool // something that is due
+	q := store.TimerQuery{Now: e.now(), Limit: timerPage}
 	for {
-		due, err := e.store.Timers(e.ctx, e.now(), timerPage)
+		due, err := e.store.Timers(e.ctx, q)
 		if err != nil {
 			if e.ctx.Err() == nil {
 				e.log.Error("reading due timers", "error", err)
 			}
 			return
 		}
-		turn := e.turn(due)
-		fired := e.fireAll(turn)
-		left = left || fired < len(due)
-		// A page whose every run failed would come again at once.
-		if len(due) < timerPage || fired == 0 {
+		read := len(due)
+		if read > 0 { // what another node is to do, or what fails, hides nothing
+			q.AfterAt, q.AfterID = due[read-1].TimerAt(), due[read-1].ID
+		}
+		fired := e.fireAll(e.turn(due))
+		left = left || fired < read
+		if read < timerPage || e.ctx.Err() != nil {
 			break
 		}
 	}

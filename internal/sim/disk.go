@@ -217,8 +217,8 @@ func (d *disk) Attempts(ctx context.Context, runID string) ([]store.Attempt, err
 }
 
 // Timers implements store.Reader.
-func (d *disk) Timers(ctx context.Context, now time.Time, limit int) ([]workflow.Run, error) {
-	return read(ctx, d, "timers", func() ([]workflow.Run, error) { return d.node.world.store.Timers(ctx, now, limit) })
+func (d *disk) Timers(ctx context.Context, q store.TimerQuery) ([]workflow.Run, error) {
+	return read(ctx, d, "timers", func() ([]workflow.Run, error) { return d.node.world.store.Timers(ctx, q) })
 }
 
 // NextTimer implements store.Reader.

@@ -82,8 +82,8 @@ type Reader interface {
 	LaterEvents(ctx context.Context, now time.Time, limit int) ([]LaterEvent, error)
 	// NextDue is the earliest instant at which a schedule that is not paused or an event is due; zero if none is.
 	NextDue(ctx context.Context) (time.Time, error)
-	// Timers lists runs whose timer is due at now, earliest first.
-	Timers(ctx context.Context, now time.Time, limit int) ([]workflow.Run, error)
+	// Timers lists runs whose timer is due, earliest first, and of one instant by their ids.
+	Timers(ctx context.Context, q TimerQuery) ([]workflow.Run, error)
 	// NextTimer is the earliest instant that a run's timer has; zero if there is none.
 	NextTimer(ctx context.Context) (time.Time, error)
 	// Ready lists an app's queued runs that are due at now, earliest first.
@@ -570,6 +570,14 @@ type EventQuery struct {
 	After    int64
 	UpTo     int64
 	UnusedBy string
+}
+
+// TimerQuery asks for runs whose timer is due at Now: those behind one whose timer was due at AfterAt, with the id AfterID.
+type TimerQuery struct {
+	Now     time.Time
+	AfterAt time.Time
+	AfterID string
+	Limit   int
 }
 
 // CutOff is the error of an attempt that was cut off.

@@ -111,12 +111,13 @@ func (r *run) sortedAttempts() []store.Attempt {
 }
 
 // Timers implements store.Reader.
-func (s *Store) Timers(_ context.Context, now time.Time, limit int) ([]workflow.Run, error) {
+func (s *Store) Timers(_ context.Context, q store.TimerQuery) ([]workflow.Run, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := s.sorted(func(r *run) bool { return !r.TimerAt().IsZero() && !r.TimerAt().After(now) },
-		func(a, b *run) int { return cmp.Or(a.TimerAt().Compare(b.TimerAt()), byID(a, b)) })
-	return records(list, limit), nil
+	list := s.sorted(func(r *run) bool {
+		return !r.TimerAt().IsZero() && !r.TimerAt().After(q.Now) && cmp.Or(r.TimerAt().Compare(q.AfterAt), cmp.Compare(r.ID, q.AfterID)) > 0
+	}, func(a, b *run) int { return cmp.Or(a.TimerAt().Compare(b.TimerAt()), byID(a, b)) })
+	return records(list, q.Limit), nil
 }
 
 // NextTimer implements store.Reader.

@@ -146,8 +146,8 @@ func (s *Store) Logs(ctx context.Context, q store.LogQuery) ([]store.LogLine, er
 }
 
 // Timers implements store.Reader.
-func (s *Store) Timers(ctx context.Context, now time.Time, limit int) ([]workflow.Run, error) {
-	return list(ctx, s, sqlSelectTimers, (&params{}).time(now).int(int64(limit)), scanRun)
+func (s *Store) Timers(ctx context.Context, q store.TimerQuery) ([]workflow.Run, error) {
+	return list(ctx, s, sqlSelectTimers, (&params{}).time(q.Now).time(q.AfterAt).text(q.AfterID).int(int64(q.Limit)), scanRun)
 }
 
 // NextTimer implements store.Reader.

@@ -117,7 +117,7 @@ const (
 	sqlSelectRecords = `SELECT ` + recordColumns + ` WHERE env=$1::bytea AND ($2::bytea = '' OR app=$2::bytea) AND ($3::bytea = '' OR workflow=$3::bytea)
 		AND ($4::text = '' OR status=$4::text) AND ($5::bytea = '' OR run_key=$5::bytea) AND ($6::bytea = '' OR id < $6::bytea) AND (NOT $7::boolean OR ended_at = 0)
 		ORDER BY id DESC LIMIT $8::bigint`
-	sqlSelectTimers    = `SELECT ` + runColumns + ` FROM runs WHERE timer_at > 0 AND timer_at <= $1::bigint ORDER BY timer_at, id LIMIT $2::bigint`
+	sqlSelectTimers    = `SELECT ` + runColumns + ` FROM runs WHERE timer_at > 0 AND timer_at <= $1::bigint AND (timer_at, id) > ($2::bigint, $3::bytea) ORDER BY timer_at, id LIMIT $4::bigint`
 	sqlSelectNextTimer = `SELECT coalesce(min(timer_at), 0) FROM runs WHERE timer_at > 0`
 	sqlSelectReady     = `SELECT id, ready_at FROM runs WHERE env=$1::bytea AND app=$2::bytea AND ready_at > 0 AND ready_at <= $3::bigint ORDER BY ready_at, id LIMIT $4::bigint`
 	sqlSelectRunExists = `SELECT env FROM runs WHERE id=$1::bytea`

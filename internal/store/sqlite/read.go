@@ -229,9 +229,9 @@ func orNotFound(err error, what string) error {
 }
 
 // Timers implements store.Reader.
-func (s *Store) Timers(ctx context.Context, now time.Time, limit int) ([]workflow.Run, error) {
+func (s *Store) Timers(ctx context.Context, q store.TimerQuery) ([]workflow.Run, error) {
 	return s.records(ctx, sqlSelectTimers,
-		func(b *binder) { b.time(now); b.int(int64(limit)) })
+		func(b *binder) { b.time(q.Now); b.time(q.AfterAt); b.text(q.AfterID); b.int(int64(q.Limit)) })
 }
 
 // NextTimer implements store.Reader.

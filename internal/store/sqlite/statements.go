@@ -33,7 +33,7 @@ const (
 	sqlSelectRecord  = `SELECT ` + recordColumns + ` WHERE id=+? AND env=+?`
 	sqlSelectState   = `SELECT seq, ` + recordColumns + ` WHERE id=+?`
 	sqlSelectRecords = `SELECT ` + recordColumns + ` WHERE env=+?`
-	sqlSelectTimers  = `SELECT ` + runColumns + ` FROM runs WHERE timer_at > 0 AND timer_at <= +? ORDER BY timer_at, id LIMIT +?`
+	sqlSelectTimers  = `SELECT ` + runColumns + ` FROM runs WHERE timer_at > 0 AND timer_at <= +?1 AND timer_at >= +?2 AND (timer_at > +?2 OR id > +?3) ORDER BY timer_at, id LIMIT +?4`
 	// One statement, since each that stands alone takes and gives the file's locks anew.
 	sqlSelectRun = `SELECT ` + runColumns + `, h.entries, h.bytes FROM runs,
 		(SELECT count(*) AS entries, coalesce(sum(coalesce(length(output), 0) + coalesce(length(error), 0)), 0) AS bytes FROM steps

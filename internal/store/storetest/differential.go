@@ -489,7 +489,7 @@ func Dump(t failer, s store.Reader) Contents {
 	check(err)
 	c.Ready, err = s.Ready(ctx, "default", "shop", far, 1000)
 	check(err)
-	c.Timers, err = s.Timers(ctx, far, 1000)
+	c.Timers, err = s.Timers(ctx, store.TimerQuery{Now: far, Limit: 1000})
 	check(err)
 	c.Next, err = s.NextTimer(ctx)
 	check(err)

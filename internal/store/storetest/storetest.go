@@ -495,12 +495,20 @@ func dueRunsCome(t *testing.T, s store.Store) {
 		t.Fatal(err)
 	}
 	equal(t, next, running.NextAt)
-	due, err := s.Timers(ctx, running.NextAt, 10)
+	due, err := s.Timers(ctx, store.TimerQuery{Now: running.NextAt, Limit: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
 	equal(t, due, []workflow.Run{running})
-	if due, err = s.Timers(ctx, running.NextAt.Add(-time.Millisecond), 10); err != nil || len(due) != 0 {
+	after := store.TimerQuery{Now: running.NextAt, AfterAt: running.NextAt, AfterID: running.ID, Limit: 10}
+	if due, err = s.Timers(ctx, after); err != nil || len(due) != 0 {
+		t.Fatalf("a timer comes again: %v, %v", due, err)
+	}
+	after.AfterID = "a"
+	if due, err = s.Timers(ctx, after); err != nil || len(due) != 1 {
+		t.Fatalf("a timer of the same instant is left out: %v, %v", due, err)
+	}
+	if due, err = s.Timers(ctx, store.TimerQuery{Now: running.NextAt.Add(-time.Millisecond), Limit: 10}); err != nil || len(due) != 0 {
 		t.Fatalf("W4: a timer too early: %v, %v", due, err)
 	}
 	calls, err := s.InCall(ctx, "", "", 10)
