@@ -97,10 +97,11 @@ func (s *Store) NextDue(context.Context) (time.Time, error) {
 
 // dropEvents removes the old ones of the first events, but for the newest of all.
 func (s *Store) dropEvents(op store.DropEvents) (dropped int) {
-	looked := 0
+	looked, bytes := 0, 0
 	s.events = slices.DeleteFunc(s.events, func(e store.Event) bool {
 		looked++
-		drop := looked <= op.Limit && e.Position < s.stored && !e.CreatedAt.After(op.Before)
+		drop := looked <= op.Limit && (op.BytesMax == 0 || bytes < op.BytesMax) && e.Position < s.stored && !e.CreatedAt.After(op.Before)
+		bytes += len(e.Payload)
 		if drop {
 			dropped++
 			delete(s.byName, eventID{e.Env, e.Name, e.ID})

@@ -45,7 +45,7 @@ func (v *view) write(change []store.Op, res *store.Result) {
 			v.out.append(take{sql: sqlDropDeliveries, p: p, done: func(tag pgconn.CommandTag) { res.Dropped += int(tag.RowsAffected()) }})
 		case store.DropEvents:
 			v.flush()
-			p := (&params{}).time(op.Before).int(int64(op.Limit))
+			p := (&params{}).time(op.Before).int(int64(op.Limit)).int(int64(op.BytesMax))
 			v.out.append(take{sql: sqlDropEvents, p: p, done: func(tag pgconn.CommandTag) { res.Dropped += int(tag.RowsAffected()) }})
 		case store.DropRuns:
 			v.flush()

@@ -187,7 +187,10 @@ const (
 	// Of the first ones only: those of higher positions may have an earlier time, from a clock that was set back, but must not be looked for
 	// through the whole table.
 	sqlDropEvents = `WITH old AS MATERIALIZED (SELECT position FROM events WHERE created_at <= $1::bigint AND position < (SELECT max(position) FROM events)
-			AND position <= (SELECT max(position) FROM (SELECT position FROM events ORDER BY position LIMIT $2::bigint) AS front)
+			AND position <= (SELECT max(position) FROM (
+				SELECT position, sum(bytes) OVER (ORDER BY position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+				FROM (SELECT position, coalesce(octet_length(payload), 0) AS bytes FROM events ORDER BY position LIMIT $2::bigint) AS sized) AS front
+				WHERE $3::bigint = 0 OR coalesce(before, 0) < $3::bigint)
 			ORDER BY position FOR UPDATE SKIP LOCKED)
 		DELETE FROM events USING old WHERE events.position=old.position`
 )

@@ -126,7 +126,10 @@ const (
 	sqlSelectEventExists = `SELECT 1 FROM events WHERE env=? AND name=? AND id=?`
 	sqlSelectEvents      = `SELECT ` + eventColumns + ` FROM events WHERE env=+?1 AND (+?2='' OR name=+?2) AND (+?3=0 OR position<+?3) ORDER BY position DESC LIMIT +?4`
 	// Of the first ones only: their times grow with their positions but for steps of the clock, and the whole table must not be looked through.
-	sqlDropEvents      = `DELETE FROM events WHERE position IN (SELECT position FROM (SELECT position, created_at FROM events ORDER BY position LIMIT +?2) WHERE created_at <= +?1 AND position < (SELECT max(position) FROM events))`
+	sqlDropEvents = `DELETE FROM events WHERE position IN (
+		SELECT position FROM (SELECT position, created_at, sum(bytes) OVER (ORDER BY position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+			FROM (SELECT position, created_at, coalesce(length(payload), 0) AS bytes FROM events ORDER BY position LIMIT +?2))
+		WHERE (+?3=0 OR coalesce(before, 0) < +?3) AND created_at <= +?1 AND position < (SELECT max(position) FROM events))`
 	sqlPutKey          = `INSERT OR REPLACE INTO keys (env, kind, scope, key, owner, hash, differs, answer, expires_at, owner_status, owner_ended_at) VALUES (?,?,?,?,?,?,?,?,?,?,?)`
 	sqlSelectKey       = `SELECT ` + keyColumns + ` FROM keys WHERE env=+? AND kind=+? AND scope=+? AND key=+? AND (expires_at=0 OR expires_at>+?)`
 	sqlSelectKeys      = `SELECT ` + keyColumns + ` FROM keys WHERE env=+? AND kind=+? AND scope=+? AND key >= +? AND key < +? AND (expires_at=0 OR expires_at>+?) ORDER BY key`

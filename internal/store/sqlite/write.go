@@ -243,7 +243,7 @@ func (s *Store) write(op store.Op, res *store.Result) error {
 	case store.AddLogs:
 		return s.addLogs(op)
 	case store.DropEvents:
-		err := exec(s.writer, sqlDropEvents, func(b *binder) { b.time(op.Before); b.int(int64(op.Limit)) })
+		err := exec(s.writer, sqlDropEvents, func(b *binder) { b.time(op.Before); b.int(int64(op.Limit)); b.int(int64(op.BytesMax)) })
 		res.Dropped += s.writer.Changes()
 		return err
 	case store.DropRuns:

@@ -199,7 +199,7 @@ func (m *machine) op(r *rapid.T) store.Op {
 	known, ok := m.runs[run.ID]
 	switch rapid.IntRange(0, 11).Draw(r, "op") {
 	case 0:
-		return store.InsertEvent{Event: store.Event{Env: "default", Name: "e", ID: fmt.Sprint(rapid.IntRange(0, 2).Draw(r, "event")), CreatedAt: now}}
+		return store.InsertEvent{Event: store.Event{Env: "default", Name: "e", ID: fmt.Sprint(rapid.IntRange(0, 2).Draw(r, "event")), Payload: jsontext.Value(`1`), CreatedAt: now}}
 	case 1:
 		key := store.Key{
 			Env: "default", Kind: rapid.SampledFrom(drawnKeys).Draw(r, "kind"), Scope: run.ID,
@@ -214,7 +214,7 @@ func (m *machine) op(r *rapid.T) store.Op {
 		return store.TakeKey{Key: key, Now: now, Then: []store.Op{store.InsertRun{Run: run}}}
 	case 2:
 		if rapid.Bool().Draw(r, "events") {
-			return store.DropEvents{Before: now.Add(-3 * time.Second), Limit: rapid.IntRange(1, 3).Draw(r, "limit")}
+			return store.DropEvents{Before: now.Add(-3 * time.Second), Limit: rapid.IntRange(1, 3).Draw(r, "limit"), BytesMax: rapid.IntRange(0, 4).Draw(r, "bytes")}
 		}
 		if rapid.Bool().Draw(r, "old runs") {
 			return dropping(r, now)

@@ -252,3 +252,16 @@ func awaitedRunsStay(t *testing.T, s store.Store) {
 func dropping(r *rapid.T, now time.Time) store.Op {
 	return store.DropRuns{Before: now.Add(-time.Duration(rapid.IntRange(0, 4).Draw(r, "seconds")) * time.Second), Limit: rapid.IntRange(1, 3).Draw(r, "limit"), RowsMax: rapid.IntRange(0, 2).Draw(r, "rows"), BytesMax: rapid.IntRange(0, 2).Draw(r, "bytes")}
 }
+
+// However large events are, one commit drops no more than it takes.
+func eventsAreDroppedInParts(t *testing.T, s store.Store) {
+	for i, size := range []int{10, 20, 5_000, 10, 0, 10} {
+		payload := jsontext.Value(strings.Repeat("1", size))
+		must(t, s, store.InsertEvent{Event: store.Event{Env: "default", ID: fmt.Sprint(i), Name: "e", Payload: payload, CreatedAt: T0}})
+	}
+	var parts []int
+	for range 4 {
+		parts = append(parts, must(t, s, store.DropEvents{Before: T0, Limit: 10, BytesMax: 30}).Dropped)
+	}
+	equal(t, parts, []int{2, 1, 2, 0}) // the newest stays
+}

@@ -61,6 +61,7 @@ func Run(t *testing.T, open Open) {
 		{"a child and its parent find each other", childrenFindTheirParents},
 		{"a parent and a child hear of each other's end", endsAreHeardOf},
 		{"a callback is answered once, in its time", callbacksAreAnsweredOnce},
+		{"events are dropped in parts", eventsAreDroppedInParts},
 		{"a replay takes over callbacks of what it keeps (K5)", callbacksPassToReplays},
 		{"schedules and later events come when they are due (D2)", schedulesAndLaterEventsAreDue},
 		{"a cursor never goes back", cursorsNeverGoBack},
