@@ -20,7 +20,8 @@ const (
 	duePage = 500             // schedules, or events, read at once
 	// tickSide is how many schedules tick at once: they share commits. One after the other they would take longer than a tick may be late.
 	tickSide = 16
-	// tickRuns and tickBytes bound what a schedule that catches up starts in one commit, but for its first run; the rest is due at once.
+	// tickRuns and tickBytes bound what a schedule that catches up starts in one commit, but for its first run; the rest is due at once. They
+	// also bound the events for later that are emitted in one.
 	tickRuns, tickBytes = 100, 1 << 20
 )
 
@@ -185,24 +186,70 @@ func (e *Engine) launchAll(runs []launched) {
 	}
 }
 
-// emitDue emits the events whose time has come.
+// emitDue emits the events whose time has come, in that order.
 func (e *Engine) emitDue() {
 	page, err := e.store.LaterEvents(e.ctx, e.now(), duePage)
-	doDue(e, work{"emitting events that are due", 1}, page, err, func(ev store.LaterEvent) (string, error) { return ev.ID, e.emitLater(ev) })
+	doDue(e, work{"emitting events that are due", 1}, parts(page), err, e.emitLater)
 }
 
-func (e *Engine) emitLater(ev store.LaterEvent) error {
-	ops, runs := e.eventOps(ev.Env, NewEvent{Name: ev.Name, Payload: ev.Payload, ID: ev.ID})
-	drop := store.DropLater{Env: ev.Env, Name: ev.Name, ID: ev.ID}
-	_, err := e.committer.commit(append(store.Change{drop}, ops...))
-	if err == nil {
-		e.launchAll(runs)
-		e.matching.wake()
-		return nil
+// parts divides events into what one commit takes.
+func parts(events []store.LaterEvent) (list [][]store.LaterEvent) {
+	bytes := 0
+	for i := range events {
+		if last := len(list) - 1; last >= 0 && len(list[last]) < tickRuns && bytes < tickBytes {
+			list[last] = append(list[last], events[i])
+		} else {
+			list, bytes = append(list, events[i:i+1:i+1]), 0
+		}
+		bytes += len(events[i].Payload)
 	}
-	e.giveBackAll([][]launched{runs})
+	return list
+}
+
+// emitLater emits events in one commit, or each in its own where one of them can't be. It gives the id of the first that can't.
+func (e *Engine) emitLater(events []store.LaterEvent) (failed string, err error) {
+	if err = e.emitAtOnce(events); err == nil || ofTheStore(err) {
+		return events[0].ID, err
+	}
+	err = nil
+	for i := range events {
+		alone := e.emitAlone(&events[i])
+		if ofTheStore(alone) {
+			return events[i].ID, alone
+		}
+		if alone != nil && err == nil {
+			failed, err = events[i].ID, alone
+		}
+	}
+	return failed, err
+}
+
+func (e *Engine) emitAtOnce(events []store.LaterEvent) error {
+	var change store.Change
+	var runs [][]launched
+	for _, ev := range events {
+		ops, started := e.eventOps(ev.Env, NewEvent{Name: ev.Name, Payload: ev.Payload, ID: ev.ID})
+		change, runs = append(append(change, dropLater(&ev)), ops...), append(runs, started)
+	}
+	if _, err := e.committer.commit(change); err != nil {
+		e.giveBackAll(runs)
+		return err
+	}
+	for _, started := range runs {
+		e.launchAll(started)
+	}
+	e.matching.wake()
+	return nil
+}
+
+func dropLater(ev *store.LaterEvent) store.Op {
+	return store.DropLater{Env: ev.Env, Name: ev.Name, ID: ev.ID}
+}
+
+func (e *Engine) emitAlone(ev *store.LaterEvent) error {
+	err := e.emitAtOnce([]store.LaterEvent{*ev})
 	if errors.Is(err, store.ErrExists) { // the event is there: it was emitted under this id meanwhile
-		_, err = e.committer.commit(store.Change{drop})
+		_, err = e.committer.commit(store.Change{dropLater(ev)})
 	}
 	if errors.Is(err, store.ErrStale) {
 		return nil // another node came first

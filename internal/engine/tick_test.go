@@ -155,3 +155,46 @@ func TestMissedTicksOfALargePayloadAreStartedInParts(t *testing.T) {
 		}
 	})
 }
+
+// However many events for later are due at one moment, and whatever a commit takes, they are emitted in their order and share commits; one that
+// can't be stored holds up no other.
+func TestManyEventsThatAreDueAtOnceShareCommits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const events = 1_000
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startFaulty(t, a)
+		at := time.Now().Add(time.Minute)
+		var later []engine.NewEvent
+		for i := range events {
+			name := "later"
+			if i == 17 {
+				name = "refused"
+			}
+			later = append(later, engine.NewEvent{Name: name, Payload: jsontext.Value(fmt.Sprint(i)), At: at.Add(time.Duration(i) * time.Millisecond)})
+		}
+		n.emit(t, later...)
+		n.stop()
+		time.Sleep(2 * time.Minute)
+		s.set(func(changes []store.Change) error {
+			time.Sleep(20 * time.Millisecond)
+			for _, op := range slices.Concat(changes...) {
+				if ev, ok := op.(store.InsertEvent); ok && ev.Event.Name == "refused" {
+					return store.ErrBadChange
+				}
+			}
+			return nil
+		})
+		startNode(t, s, a, engine.Options{})
+		time.Sleep(10 * time.Second)
+		stored, err := s.Events(t.Context(), store.EventQuery{Forward: true, Limit: 2 * events})
+		if want(t, "events", len(stored), events-1); err != nil {
+			t.Fatal(err)
+		}
+		for i, ev := range stored {
+			if i >= 17 {
+				i++
+			}
+			want(t, "the event", string(ev.Payload), fmt.Sprint(i))
+		}
+	})
+}
