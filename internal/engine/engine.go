@@ -6,7 +6,7 @@
 // loop works, slower, without the notifications that it gets.
 //
 // The parts, a file each: commit (group commit), start and emit (runs, events, replays), dispatch (which run is called next), play
-// (one call), contact (who is alive), still (when this process stood still), save, item, register, claim and end (what apps say), made (steps that the server makes), news and match (what waits come to), timer, due (schedules and
+// (one call), contact (who is alive), still (when this process stood still), save, item, register, claim and end (what apps say), made (steps that the server makes), news, match and offer (what waits come to), timer, due (schedules and
 // events for later), sweep, registry
 // and apps (what apps are, and whether they can be used), wait (who waits for a run), log (the lines that follow a run), peers and others (nodes that
 // share the store).

@@ -420,3 +420,83 @@ func TestAnEventIsNotLostToAReadThatFails(t *testing.T) {
 		})
 	}
 }
+
+// Rules E1, E2: however many runs wait for one event, or each for its own, they are told side by side, and so are those that look back.
+func TestManyRunsAreGivenTheirEventsSideBySide(t *testing.T) {
+	const runs = 1_000
+	slowly := func([]store.Change) error { time.Sleep(20 * time.Millisecond); return nil }
+	suspendAll := func(t *testing.T, calls []*sentCall, seen int64, wait func(i int) wire.Item) {
+		t.Helper()
+		for i, c := range calls {
+			c.nonce = "n"
+			item := wait(i)
+			waits := []wire.Tree{{Wait: &wire.StepRef{Name: item.Name, Number: item.Number}}}
+			c.end(t, wire.End{Type: wire.Suspended, Seen: seen, Register: []wire.Item{item}, Waits: waits})
+		}
+		synctest.Wait()
+	}
+	emitAll := func(t *testing.T, n *node) {
+		t.Helper()
+		var events []engine.NewEvent
+		for i := range runs {
+			events = append(events, engine.NewEvent{Name: fmt.Sprint("go", i)})
+		}
+		n.emit(t, events...)
+	}
+	one := func(int) wire.Item { return forEvent("go", "go") }
+	own := func(i int) wire.Item { return forEvent("go", fmt.Sprint("go", i)) }
+	posted := func(int) wire.Item {
+		return wire.Item{Op: wire.OpWait, Kind: "callback", Name: "approval", Number: 2, Of: 1}
+	}
+	for what, happens := range map[string]func(t *testing.T, n *node, s *faulty, calls []*sentCall){
+		"one event": func(t *testing.T, n *node, s *faulty, calls []*sentCall) {
+			suspendAll(t, calls, 0, one)
+			s.set(slowly)
+			n.emit(t, engine.NewEvent{Name: "go"})
+		},
+		"an event for each": func(t *testing.T, n *node, s *faulty, calls []*sentCall) {
+			suspendAll(t, calls, 0, own)
+			s.set(slowly)
+			emitAll(t, n)
+		},
+		"events that came before": func(t *testing.T, n *node, s *faulty, calls []*sentCall) {
+			emitAll(t, n)
+			synctest.Wait()
+			s.set(slowly)
+			suspendAll(t, calls, 0, own)
+		},
+		"a callback for each": func(t *testing.T, n *node, s *faulty, calls []*sentCall) {
+			var tokens []string
+			for _, c := range calls {
+				tokens = append(tokens, n.saveCallback(c, 0, nil))
+			}
+			suspendAll(t, calls, 1, posted)
+			s.set(slowly)
+			for _, token := range tokens {
+				go n.EndCallback(t.Context(), token, jsontext.Value(`1`))
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				a := newApp(wire.Workflow{Name: "w"})
+				s := &faulty{Store: memory.New()}
+				n := startNode(t, s, a, engine.Options{Concurrency: runs})
+				n.know(t)
+				var calls []*sentCall
+				for range runs {
+					n.start(t, "w")
+					calls = append(calls, a.next(t, time.Second))
+				}
+				happens(t, n, s, calls)
+				began := time.Now()
+				for range runs {
+					a.next(t, time.Minute)
+				}
+				if took := time.Since(began); took > 5*time.Second {
+					t.Errorf("the last run was told after %v", took)
+				}
+			})
+		})
+	}
+}

@@ -40,10 +40,10 @@ func (f *filters) get(text string) (*filter.Filter, error) {
 	return compiled, nil
 }
 
-// candidate is an event as filters see it: read once, and only if one looks. One goroutine uses it.
+// candidate is an event as filters see it: read once, and only if one looks.
 type candidate struct {
 	*store.Event
-	read bool
+	once sync.Once
 	seen filter.Event
 	err  error // it can't be read: it matches nothing
 }
@@ -51,10 +51,7 @@ type candidate struct {
 func candidateOf(ev *store.Event) *candidate { return &candidate{Event: ev} }
 
 func (c *candidate) event() (filter.Event, error) {
-	if !c.read {
-		c.read = true
-		c.seen, c.err = filter.NewEvent(c.ID, c.Name, c.CreatedAt, c.Payload)
-	}
+	c.once.Do(func() { c.seen, c.err = filter.NewEvent(c.ID, c.Name, c.CreatedAt, c.Payload) })
 	return c.seen, c.err
 }
 

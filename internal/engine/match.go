@@ -36,7 +36,8 @@ func (h hint) wake() {
 }
 
 // matcher brings waits and what they wait for together: events (E1), children, callbacks. Each is committed before it is looked at, so
-// that neither misses the other; what it does is guarded by the run's version and can be done twice. One goroutine runs it.
+// that neither misses the other; what it does is guarded by the run's version and can be done twice. One goroutine runs it, and has runs told
+// side by side.
 //
 // What can't be told to one run holds up no other: it is logged, and tried again by the next pass.
 type matcher struct {
@@ -145,12 +146,14 @@ func (m *matcher) pass() error {
 	if err := m.start(); err != nil {
 		return m.failed("reading how far events are matched", err)
 	}
-	return errors.Join(
+	err := errors.Join(
 		m.failed("matching events", m.events()),
 		m.failed("matching waits", m.unlooked()),
 		m.failed("telling parents and children", m.kin()),
 		m.failed("telling of callbacks", m.fulfilled()),
 	)
+	m.started = !errors.Is(err, errElsewhere)
+	return err
 }
 
 // advance stores how far this node has come. Where another has taken the cursor, that one has the word.
@@ -174,13 +177,12 @@ func (m *matcher) lookedBack(w *store.Wait) error {
 
 func (m *matcher) commit(op store.Op) error {
 	_, err := m.e.committer.commit(store.Change{op})
-	return m.heldBy(err)
+	return heldBy(err)
 }
 
 // heldBy is err, or errElsewhere where it says that another has the cursor.
-func (m *matcher) heldBy(err error) error {
+func heldBy(err error) error {
 	if errors.Is(err, store.ErrCursor) {
-		m.started = false
 		return errElsewhere
 	}
 	return err
@@ -218,17 +220,14 @@ func (m *matcher) events() error {
 	m.awaited = map[starter]awaited{}
 	for {
 		page, err := m.e.store.Events(m.e.ctx, store.EventQuery{Forward: true, After: m.cursor, Limit: matchPage})
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		matched, err := m.page(page)
 		if err != nil {
 			return err
 		}
-		matched := false
-		for i := range page {
-			any, err := m.event(&page[i])
-			if err != nil {
-				return err
-			}
-			m.cursor, matched = page[i].Position, matched || any
-		}
+		m.cursor = page[len(page)-1].Position
 		if reached := m.reached(); reached-m.stored >= cursorEvery || (matched && reached > m.stored) {
 			if err := m.advance(reached); err != nil {
 				return err
@@ -239,51 +238,6 @@ func (m *matcher) events() error {
 			return nil
 		}
 	}
-}
-
-// event gives an event to the earliest wait of each run that it fits (E2).
-func (m *matcher) event(ev *store.Event) (matched bool, err error) {
-	known, err := m.await(ev)
-	if err != nil || !known.any {
-		return false, err
-	}
-	c := candidateOf(ev)
-	q := store.WaitQuery{Set: store.WaitsForEvent, Env: ev.Env, Event: ev.Name, Position: ev.Position}
-	for _, p := range known.paths {
-		if key, ok := c.key(p); ok {
-			q.Pairs = append(q.Pairs, [2]string{p, key})
-		}
-	}
-	given := map[string]bool{} // runs
-	err = m.inPages(q, func(waits []store.Wait) error {
-		for i := range waits {
-			w := &waits[i]
-			if _, owed := m.owed[w.RunID]; owed || given[w.RunID] {
-				continue
-			}
-			fits, took, err := m.offer(w, ev, c)
-			// A wait that is over meanwhile leaves the event to its run's next one.
-			matched, given[w.RunID] = matched || fits, took
-			if err == nil {
-				continue
-			}
-			if err := m.skip("matching an event with a wait", w.RunID, err); err != nil {
-				return err
-			}
-			m.owed[w.RunID] = ev.Position
-		}
-		return nil
-	})
-	return matched, err
-}
-
-// offer gives an event to a wait that it fits.
-func (m *matcher) offer(w *store.Wait, ev *store.Event, c *candidate) (fits, given bool, err error) {
-	if fits, err = m.fits(w, c); err != nil || !fits {
-		return false, false, err
-	}
-	given, err = m.give(w, ev)
-	return true, given, err
 }
 
 // await says what is waited for under an event's name.
@@ -315,11 +269,28 @@ func (m *matcher) unlooked() error {
 		return err
 	}
 	return m.inPages(store.WaitQuery{Set: store.WaitsUnlooked}, func(waits []store.Wait) error {
-		for i := range waits {
-			if m.troubled[waits[i].RunID] != nil {
-				continue // a run's waits take events in their order
-			}
-			if err := m.skip("matching a wait with earlier events", waits[i].RunID, m.lookBack(&waits[i])); err != nil {
+		return m.eachRun("matching a wait with earlier events", waits, m.lookBack)
+	})
+}
+
+// eachRun does something for each of some waits: those of a run one after the other, until it fails, those of several runs side by side. A run
+// that this pass could not tell something is left out: its waits take events in their order.
+func (m *matcher) eachRun(what string, waits []store.Wait, do func(w *store.Wait) error) error {
+	of := map[string][]*store.Wait{}
+	var runs []string
+	for i := range waits {
+		w := &waits[i]
+		if m.troubled[w.RunID] != nil {
+			continue
+		}
+		if of[w.RunID] == nil {
+			runs = append(runs, w.RunID)
+		}
+		of[w.RunID] = append(of[w.RunID], w)
+	}
+	return m.sideBySide(what, runs, func(i int) error {
+		for _, w := range of[runs[i]] {
+			if err := do(w); err != nil {
 				return err
 			}
 		}
@@ -471,7 +442,7 @@ func (m *matcher) give(w *store.Wait, ev *store.Event) (given bool, err error) {
 		}
 		return nil, nil
 	})
-	return given && err == nil, m.heldBy(err)
+	return given && err == nil, heldBy(err)
 }
 
 // cancel ends a run whose workflow's cancelOn has come true.
@@ -488,12 +459,7 @@ func (m *matcher) cancel(w *store.Wait) error {
 // fulfilled tells runs of callbacks that were posted to.
 func (m *matcher) fulfilled() error {
 	return m.inPages(store.WaitQuery{Set: store.WaitsFulfilled}, func(waits []store.Wait) error {
-		for i := range waits {
-			if err := m.skip("telling a run of its callback", waits[i].RunID, m.posted(&waits[i])); err != nil {
-				return err
-			}
-		}
-		return nil
+		return m.eachRun("telling a run of its callback", waits, m.posted)
 	})
 }
 
