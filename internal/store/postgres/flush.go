@@ -267,7 +267,7 @@ func (v *view) flushKeys() {
 
 // flushDue writes callbacks, schedules, apps and later events.
 func (v *view) flushDue() {
-	newCallbacks, changedCallbacks, later := &rowset{}, &rowset{}, &rowset{}
+	newCallbacks, changedCallbacks, posted, later := &rowset{}, &rowset{}, &rowset{}, &rowset{}
 	for _, c := range v.callbacks {
 		switch {
 		case c.changed && !c.stored:
@@ -290,6 +290,12 @@ func (v *view) flushDue() {
 			t.time(c.EndedAt)
 			t.blob(c.Payload)
 		}
+		if c.changed && !c.EndedAt.IsZero() {
+			t := posted.row()
+			t.int(c.run)
+			t.text(c.Name)
+			t.int(int64(c.Number))
+		}
 		c.stored, c.changed = true, false
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(v.later), eventKey.compare) { // as with runs; so are schedules and apps
@@ -306,6 +312,7 @@ func (v *view) flushDue() {
 	}
 	v.put(sqlInsertCallbacks, newCallbacks)
 	v.put(sqlUpdateCallbacks, changedCallbacks)
+	v.put(sqlMarkPosted, posted)
 	v.flushSchedules()
 	v.flushApps()
 	v.put(sqlInsertLater, later)

@@ -115,8 +115,12 @@ func (n *need) gatherWaits(v *view) {
 // gatherDue reads what belongs to no run: callbacks, schedules, apps, later events, deliveries.
 func (n *need) gatherDue(v *view) {
 	b := v.out
-	if len(n.tokens) > 0 {
-		b.add(sqlLockCallbacks, texts(n.tokens).params(), v.learnCallback)
+	if len(n.tokens)+len(n.posts) > 0 {
+		n.tokens.add("") // no callback's, as is the step: both lists have a row then
+		n.posts.add(stepKey{})
+		p, steps := texts(n.tokens).params(), stepRows(listOf(n.posts)).params()
+		p.values, p.oids = append(p.values, steps.values...), append(p.oids, steps.oids...)
+		b.add(sqlLockCallbacks, p, v.learnCallback)
 	}
 	if len(n.callbacks) > 0 {
 		b.add(sqlGatherCallbacks, stepRows(listOf(n.callbacks)).params(), v.learnCallback)

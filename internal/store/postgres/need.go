@@ -23,6 +23,7 @@ type need struct {
 	keys       set[keyID]
 	tokens     set[string]  // of callbacks
 	callbacks  set[stepKey] // those that these steps made
+	posts      set[stepKey] // the same, where a wait for them is opened
 	schedules  set[[2]string]
 	apps       set[[2]string]
 	later      set[eventKey]
@@ -199,6 +200,9 @@ func (n *need) update(op store.UpdateRun) {
 		n.waits.add(stepKey{id, w.StepID})
 		if w.Start != nil {
 			n.insertRun(*w.Start)
+		}
+		if w.Kind == workflow.KindCallback {
+			n.posts.add(stepKey{id, workflow.StepID{Name: w.Name, Number: w.Of}})
 		}
 	}
 	if op.CutCall != "" || op.CloseWaits {

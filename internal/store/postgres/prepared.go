@@ -22,7 +22,7 @@ var often = []string{
 	sqlLockRuns, sqlLockKeys, sqlLockCursors, sqlDrawSeqs, sqlDrawWaits, sqlGatherSteps, sqlGatherAttempts, sqlGatherOpenAttempts, sqlGatherWaits,
 	sqlGatherWaitsOfRuns, sqlGatherInvokes, sqlGatherUses, sqlGatherEvents, sqlLastEvent, sqlLockLastEvent,
 	sqlInsertRuns, sqlUpdateRuns, sqlUpdateHeads, sqlInsertValues, sqlUpdateValues, sqlInsertSteps, sqlPutAttempts, sqlDeleteAttempts,
-	sqlInsertWaits, sqlMarkParents, sqlMarkInvokes, sqlUpdateWaits, sqlInsertWaitEvents, sqlDeleteWaits, sqlDeleteWaitEvents, sqlInsertUses, sqlDeleteUses, sqlInsertCursors, sqlUpdateCursors,
+	sqlInsertWaits, sqlMarkParents, sqlMarkInvokes, sqlMarkPosted, sqlUpdateWaits, sqlInsertWaitEvents, sqlDeleteWaits, sqlDeleteWaitEvents, sqlInsertUses, sqlDeleteUses, sqlInsertCursors, sqlUpdateCursors,
 	sqlPutNodes, sqlInsertEvents, sqlUpdateLastEvent, sqlInsertKeys, sqlUpdateKeys, sqlDeleteKeysOfScopes,
 	sqlSelectRun, sqlSelectRecord, sqlSelectState, sqlSelectEntries, sqlSelectAttempts, sqlWaitsOfRun, sqlWaitsUnlooked, sqlWaitsOfKin, sqlWaitsFulfilled, sqlSelectKeyBeside,
 	sqlSelectTimers, sqlSelectNextTimer, sqlSelectReady, sqlSelectPosition, sqlNextDue,

@@ -90,7 +90,11 @@ const (
 	sqlLockLastEvent   = sqlLastEvent + ` FOR UPDATE`
 	sqlGatherCallbacks = `SELECT ` + callbackColumns + `, callbacks.run FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) AS u(id, name, number) JOIN runs ON runs.id=u.id,
 		LATERAL (SELECT * FROM callbacks WHERE callbacks.run=runs.seq AND callbacks.name=u.name AND callbacks.number=u.number OFFSET 0) AS callbacks`
-	sqlLockCallbacks = `SELECT ` + callbackColumns + `, callbacks.run FROM callbacks WHERE token_hash = ANY($1::bytea[]) ORDER BY token_hash FOR UPDATE`
+	// Those of the second to the fourth are waited for: whether they have been posted to is known to both who posts and who waits.
+	sqlLockCallbacks = `SELECT ` + callbackColumns + `, callbacks.run FROM callbacks WHERE token_hash = ANY($1::bytea[] || ARRAY(
+			SELECT waited.token_hash FROM unnest($2::bytea[], $3::bytea[], $4::bigint[]) AS u(id, name, number) JOIN runs ON runs.id=u.id,
+			LATERAL (SELECT * FROM callbacks WHERE callbacks.run=runs.seq AND callbacks.name=u.name AND callbacks.number=u.number OFFSET 0) AS waited))
+		ORDER BY token_hash FOR UPDATE`
 	sqlLockSchedules = `SELECT schedules.env, schedules.id, schedules.version, schedules.created_at FROM unnest($1::bytea[], $2::bytea[]) AS u(env, id)
 		JOIN schedules ON schedules.env=u.env AND schedules.id=u.id ORDER BY schedules.env, schedules.id FOR UPDATE OF schedules`
 	sqlLockApps = `SELECT apps.env, apps.name, apps.version FROM unnest($1::bytea[], $2::bytea[]) AS u(env, name)
@@ -173,11 +177,11 @@ const (
 		AND NOT EXISTS (SELECT 1 FROM event_uses WHERE event_uses.run = waits.run AND position = $2::bigint) ORDER BY waits.id`
 	sqlWaitsOfRun    = `SELECT ` + waitColumns + ` FROM waits WHERE waits.run=(SELECT seq FROM runs WHERE id=$1::bytea) AND waits.id > $2::bigint ORDER BY waits.id LIMIT $3::bigint`
 	sqlWaitsUnlooked = `SELECT ` + waitColumns + ` FROM waits WHERE NOT looked AND waits.id > $1::bigint ORDER BY waits.id LIMIT $2::bigint`
-	sqlWaitsOfKin    = `SELECT ` + waitColumns + ` FROM waits WHERE waits.kind = 'invoke' AND (kin_ended OR orphan) AND waits.id > $1::bigint
+	sqlWaitsOfKin    = `SELECT ` + waitColumns + ` FROM waits WHERE waits.kind = 'invoke' AND (come OR orphan) AND waits.id > $1::bigint
 			AND (orphan OR (SELECT ended_at > 0 FROM runs WHERE runs.id=waits.run_id) OR coalesce((SELECT ended_at > 0 FROM runs AS child WHERE child.id=waits.child), true))
 		ORDER BY waits.id LIMIT $2::bigint`
 	sqlWaitsFulfilled = `SELECT ` + waitColumns + ` FROM waits JOIN callbacks ON callbacks.run = waits.run AND callbacks.name = waits.name AND callbacks.number = waits.of_number
-		WHERE waits.kind = 'callback' AND callbacks.ended_at > 0 AND waits.id > $1::bigint ORDER BY waits.id LIMIT $2::bigint`
+		WHERE waits.kind = 'callback' AND come AND callbacks.ended_at > 0 AND waits.id > $1::bigint ORDER BY waits.id LIMIT $2::bigint`
 	// From each to the next by the index, not through all the waits that have it; likewise sqlSelectCallNodes.
 	sqlSelectMatchPaths = `WITH RECURSIVE each AS (
 			(SELECT paths FROM wait_events WHERE env=$1::bytea AND event=$2::bytea AND paths > '' ORDER BY paths LIMIT 1)

@@ -99,12 +99,15 @@ const (
 // Waits.
 const (
 	// A child is inserted before its wait, and it or the wait's own run may have ended in this very batch.
-	sqlInsertWaits = `INSERT INTO waits (id, run, run_id, env, name, number, kind, due_at, child, of_number, event, after, looked, orphan, kin_ended)
+	sqlInsertWaits = `INSERT INTO waits (id, run, run_id, env, name, number, kind, due_at, child, of_number, event, after, looked, orphan, come)
 		SELECT u.*, u.kind = 'invoke' AND (coalesce((SELECT ended_at > 0 FROM runs WHERE runs.id=u.child), true) OR coalesce((SELECT ended_at > 0 FROM runs WHERE runs.id=u.run_id), true))
+			OR u.kind = 'callback' AND coalesce((SELECT ended_at > 0 FROM callbacks WHERE callbacks.run=u.run AND callbacks.name=u.name AND callbacks.number=u.of_number), false)
 		FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bigint[], $7::text[], $8::bigint[], $9::bytea[], $10::bigint[], $11::bytea[], $12::bigint[],
 			$13::boolean[], $14::boolean[]) AS u(id, run, run_id, env, name, number, kind, due_at, child, of_number, event, after, looked, orphan)`
-	sqlMarkParents = `UPDATE waits SET kin_ended=true WHERE kind='invoke' AND child = ANY($1::bytea[]) AND NOT kin_ended`
-	sqlMarkInvokes = `UPDATE waits SET kin_ended=true WHERE run = ANY($1::bigint[]) AND kind='invoke' AND NOT kin_ended`
+	sqlMarkParents = `UPDATE waits SET come=true WHERE kind='invoke' AND child = ANY($1::bytea[]) AND NOT come`
+	sqlMarkInvokes = `UPDATE waits SET come=true WHERE run = ANY($1::bigint[]) AND kind='invoke' AND NOT come`
+	sqlMarkPosted  = `UPDATE waits SET come=true FROM unnest($1::bigint[], $2::bytea[], $3::bigint[]) AS u(run, name, number)
+		WHERE waits.run=u.run AND waits.name=u.name AND waits.kind='callback' AND waits.of_number=u.number AND NOT waits.come`
 	sqlUpdateWaits = `UPDATE waits SET looked=u.looked, orphan=u.orphan
 		FROM unnest($1::bigint[], $2::boolean[], $3::boolean[])
 			AS u(id, looked, orphan)

@@ -164,13 +164,13 @@ CREATE TABLE waits (
   after     INTEGER NOT NULL,    -- the last event that it does not look back to
   looked    INTEGER NOT NULL,
   orphan    INTEGER NOT NULL,    -- of an invoke that nobody waits for any more: its id, so that another may have its name; else 0
-  kin_ended INTEGER NOT NULL     -- of an invoke: its child, or its own run, has ended
+  come      INTEGER NOT NULL     -- what it waits for may be there: an invoke's child, or its own run, has ended; a callback was posted to
 ) STRICT;
 CREATE UNIQUE INDEX waits_once ON waits (run, name, number, orphan);
 CREATE INDEX waits_unlooked ON waits (id) WHERE looked = 0;
-CREATE INDEX waits_kin ON waits (id) WHERE kind = 'invoke' AND (kin_ended = 1 OR orphan > 0); -- whom somebody has to tell of an end
+CREATE INDEX waits_kin ON waits (id) WHERE kind = 'invoke' AND (come = 1 OR orphan > 0); -- whom somebody has to tell of an end
 CREATE INDEX waits_children ON waits (child) WHERE kind = 'invoke'; -- who has to hear of a run's end
-CREATE INDEX waits_callbacks ON waits (id) WHERE kind = 'callback';
+CREATE INDEX waits_posted ON waits (id) WHERE kind = 'callback' AND come = 1; -- whom somebody has to tell of a post
 
 -- How an event finds its waits: a row for each name that a wait names.
 CREATE TABLE wait_events (

@@ -144,7 +144,7 @@ const (
 
 // Waits. What they list comes in the order in which they were opened.
 const (
-	sqlInsertWait = `INSERT INTO waits (id, run, name, number, kind, due_at, child, of_number, event, looked, orphan, kin_ended, after)
+	sqlInsertWait = `INSERT INTO waits (id, run, name, number, kind, due_at, child, of_number, event, looked, orphan, come, after)
 		VALUES (?12,?1,?2,?3,?4,?5,?6,?7,?8,?9,0,?11, CASE ?10 WHEN 0 THEN 0 WHEN 1 THEN (SELECT events_after FROM runs WHERE seq=?1) ELSE (SELECT coalesce(max(position), 0) FROM events) END)
 		ON CONFLICT DO NOTHING`
 	sqlSelectLastWait       = `SELECT coalesce(max(id), 0) FROM waits`
@@ -152,8 +152,10 @@ const (
 	sqlSelectWait           = `SELECT id, child FROM waits WHERE run=? AND name=? AND number=? AND orphan = 0`
 	sqlSelectInvoke         = `SELECT id, child FROM waits WHERE run=(SELECT seq FROM runs WHERE id=?) AND child=?`
 	sqlSelectLives          = `SELECT 1 FROM runs WHERE id=? AND ended_at = 0`
-	sqlMarkParents          = `UPDATE waits SET kin_ended=1 WHERE kind = 'invoke' AND child=? AND kin_ended = 0`
-	sqlMarkInvokes          = `UPDATE waits SET kin_ended=1 WHERE run=? AND kind = 'invoke' AND kin_ended = 0`
+	sqlMarkParents          = `UPDATE waits SET come=1 WHERE kind = 'invoke' AND child=? AND come = 0`
+	sqlMarkInvokes          = `UPDATE waits SET come=1 WHERE run=? AND kind = 'invoke' AND come = 0`
+	sqlMarkPosted           = `UPDATE waits SET come=1 WHERE (run, name, of_number) = (SELECT run, name, number FROM callbacks WHERE token_hash=?) AND kind = 'callback'`
+	sqlSelectPosted         = `SELECT 1 FROM callbacks WHERE run=? AND name=? AND number=? AND ended_at > 0`
 	sqlOrphanWait           = `UPDATE waits SET orphan=id WHERE id=?`
 	sqlDeleteWait           = `DELETE FROM waits WHERE id=?`
 	sqlDeleteWaitEvents     = `DELETE FROM wait_events WHERE wait=?`
@@ -179,9 +181,9 @@ const (
 	sqlWaitForEvent = `SELECT ` + waitColumns + ` WHERE waits.id=+?1 AND looked = 1 AND after < +?2
 		AND NOT EXISTS (SELECT 1 FROM event_uses WHERE event_uses.run = waits.run AND position = +?2)`
 	sqlWaitsOfKin = `SELECT ` + waitColumns + ` LEFT JOIN runs AS child ON child.id = waits.child
-		WHERE waits.kind = 'invoke' AND (kin_ended = 1 OR orphan > 0) AND waits.id > +?1 AND (orphan > 0 OR runs.ended_at > 0 OR child.id IS NULL OR child.ended_at > 0) ORDER BY waits.id LIMIT +?2`
+		WHERE waits.kind = 'invoke' AND (come = 1 OR orphan > 0) AND waits.id > +?1 AND (orphan > 0 OR runs.ended_at > 0 OR child.id IS NULL OR child.ended_at > 0) ORDER BY waits.id LIMIT +?2`
 	sqlWaitsFulfilled = `SELECT ` + waitColumns + ` JOIN callbacks ON callbacks.run = waits.run AND callbacks.name = waits.name AND callbacks.number = waits.of_number
-		WHERE waits.kind = 'callback' AND callbacks.ended_at > 0 AND waits.id > +?1 ORDER BY waits.id LIMIT +?2`
+		WHERE waits.kind = 'callback' AND come = 1 AND callbacks.ended_at > 0 AND waits.id > +?1 ORDER BY waits.id LIMIT +?2`
 	// W5: what has not ended has a time, or waits for something that is open.
 	sqlStranded = `SELECT id FROM runs WHERE ended_at = 0 AND timer_at = 0 AND ready_at = 0
 		AND NOT EXISTS (SELECT 1 FROM waits WHERE waits.run = runs.seq AND kind <> 'cancel' AND orphan = 0) ORDER BY id LIMIT +?`
@@ -260,7 +262,7 @@ const (
 	sqlMoveLogs      = `SELECT id AS position, run, restart, call_id, name, number, entry, attempt, line, at, level, message, fields FROM logs`
 	sqlMoveAttempts  = `SELECT run, name, number, attempt, call_id, error, started_at, ended_at, retry_at, again FROM attempts`
 	sqlMoveEvents    = `SELECT ` + eventColumns + ` FROM events`
-	sqlMoveWaits     = `SELECT waits.id AS id, run, runs.id AS run_id, env, waits.name AS name, number, kind, due_at, child, of_number, waits.event AS event, after, looked, orphan > 0 AS orphan, kin_ended
+	sqlMoveWaits     = `SELECT waits.id AS id, run, runs.id AS run_id, env, waits.name AS name, number, kind, due_at, child, of_number, waits.event AS event, after, looked, orphan > 0 AS orphan, come
 		FROM waits LEFT JOIN runs ON runs.seq = waits.run`
 	sqlMoveWaitEvents = `SELECT env, event, paths, key, wait FROM wait_events`
 	sqlMoveEventUses  = `SELECT run, position FROM event_uses`

@@ -156,3 +156,25 @@ func TestListsFindWhatIsRare(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatIsThereIsFoundAmongAllThatIsWaitedFor: each pass of the matcher looks for it, however many waits are open.
+func TestWhatIsThereIsFoundAmongAllThatIsWaitedFor(t *testing.T) {
+	s, err := Open(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for index, text := range map[string]string{"waits_unlooked": sqlWaitsUnlooked, "waits_kin": sqlWaitsOfKin, "waits_posted": sqlWaitsFulfilled} {
+		plan := ""
+		err := query(s.writer, "EXPLAIN QUERY PLAN "+text, func(b *binder) { b.int(0); b.int(500) }, func(r *scanner) error {
+			r.int()
+			r.int()
+			r.int()
+			plan += r.text() + "\n"
+			return nil
+		})
+		if err != nil || !strings.Contains(plan, "USING INDEX "+index) || strings.Contains(plan, "TEMP B-TREE") {
+			t.Errorf("%s is not used: %v\n%s", index, err, plan)
+		}
+	}
+}

@@ -91,7 +91,11 @@ func (s *Store) writeWait(op store.Op) error {
 	case store.InsertCallback:
 		return s.insertCallback(op.Callback)
 	case store.EndCallback:
-		return exec(s.writer, sqlEndCallback, func(b *binder) { b.time(op.Now); b.blob(op.Payload); b.text(op.TokenHash) })
+		err := exec(s.writer, sqlEndCallback, func(b *binder) { b.time(op.Now); b.blob(op.Payload); b.text(op.TokenHash) })
+		if err != nil {
+			return err
+		}
+		return exec(s.writer, sqlMarkPosted, func(b *binder) { b.text(op.TokenHash) })
 	case store.ExpireCallback:
 		return exec(s.writer, sqlExpireCallback, func(b *binder) { b.time(store.Expired); b.text(op.TokenHash) })
 	case store.PassKey:
@@ -145,15 +149,9 @@ func (s *Store) openWait(h *head, env string, w store.OpenWait) (bool, error) {
 			after = afterRun
 		}
 	}
-	ended := false
-	if w.Kind == workflow.KindInvoke {
-		if w.Start != nil {
-			ended = w.Start.Run.Status.Final()
-		} else if lives, err := s.childLives(w.Child); err != nil {
-			return false, err
-		} else {
-			ended = !lives
-		}
+	come, err := s.come(h, &w)
+	if err != nil {
+		return false, err
 	}
 	h.waits = true
 	err = exec(s.writer, sqlInsertWait, func(b *binder) {
@@ -167,7 +165,7 @@ func (s *Store) openWait(h *head, env string, w store.OpenWait) (bool, error) {
 		b.blob(event)
 		b.bool(w.Event == nil)
 		b.int(int64(after))
-		b.bool(ended)
+		b.bool(come)
 		b.int(s.lastWait + 1)
 	})
 	if err != nil || s.writer.Changes() == 0 {
@@ -194,6 +192,24 @@ func (s *Store) openWait(h *head, env string, w store.OpenWait) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// come tells whether what a new wait waits for may be there.
+func (s *Store) come(h *head, w *store.OpenWait) (come bool, err error) {
+	switch {
+	case w.Kind == workflow.KindCallback:
+		err = query(s.writer, sqlSelectPosted, func(b *binder) { b.int(h.seq); b.text(w.Name); b.int(int64(w.Of)) }, func(*scanner) error {
+			come = true
+			return nil
+		})
+	case w.Kind != workflow.KindInvoke:
+	case w.Start != nil:
+		come = w.Start.Run.Status.Final()
+	default:
+		come, err = s.childLives(w.Child)
+		come = !come
+	}
+	return come, err
 }
 
 // closeWait closes the wait of a step that has its entry; an invoke whose child lives becomes an orphan.

@@ -62,6 +62,7 @@ func Run(t *testing.T, open Open) {
 		{"a parent and a child hear of each other's end", endsAreHeardOf},
 		{"a callback is answered once, in its time", callbacksAreAnsweredOnce},
 		{"events are dropped in parts", eventsAreDroppedInParts},
+		{"a post finds its wait (W5)", postsFindTheirWaits},
 		{"a replay takes over callbacks of what it keeps (K5)", callbacksPassToReplays},
 		{"schedules and later events come when they are due (D2)", schedulesAndLaterEventsAreDue},
 		{"a cursor never goes back", cursorsNeverGoBack},

@@ -254,6 +254,53 @@ func callbacksAreAnsweredOnce(t *testing.T, s store.Store) {
 	}
 }
 
+// W5: a post finds the wait for it, whichever of the two comes first, and also where both come in one batch.
+func postsFindTheirWaits(t *testing.T, s store.Store) {
+	made := func(n int) (store.InsertCallback, store.UpdateRun, store.EndCallback) {
+		run, hash := begun(t, s, n), fmt.Sprint("h", n)
+		callback := store.Callback{TokenHash: hash, Env: "default", RunID: run.ID, StepID: workflow.StepID{Name: "approval", Number: 1}}
+		u := opening(t, run, workflow.Wait{StepID: workflow.StepID{Name: "approval", Number: 2}, Kind: workflow.KindCallback, Of: 1})
+		return store.InsertCallback{Callback: callback}, u, store.EndCallback{TokenHash: hash, Now: T0}
+	}
+	together := func(ops ...store.Op) {
+		t.Helper()
+		var changes []store.Change
+		for _, op := range ops {
+			changes = append(changes, store.Change{op})
+		}
+		results, err := s.Commit(context.Background(), changes)
+		for _, r := range results {
+			err = errors.Join(err, r.Err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	callback, wait, post := made(1)
+	must(t, s, callback)
+	must(t, s, wait)
+	must(t, s, post)
+	callback, wait, post = made(2)
+	must(t, s, callback)
+	must(t, s, post)
+	must(t, s, wait)
+	callback, wait, post = made(3)
+	must(t, s, callback)
+	together(wait, post)
+	callback, wait, post = made(4)
+	must(t, s, callback)
+	together(post, wait)
+	callback, wait, post = made(5)
+	together(callback, wait, post)
+	callback, wait, _ = made(6)
+	together(callback, wait)
+	var all string
+	for n := range 5 {
+		all += fmt.Sprintf("run_%04d/approval ", n+1)
+	}
+	equal(t, names(waits(t, s, store.WaitQuery{Set: store.WaitsFulfilled})), all)
+}
+
 // K5: a callback has one owner at a time.
 func callbacksPassToReplays(t *testing.T, s store.Store) {
 	original := begun(t, s, 1)

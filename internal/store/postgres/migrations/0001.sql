@@ -197,14 +197,14 @@ CREATE TABLE waits (
   after     BIGINT NOT NULL,    -- the last event that it does not look back to
   looked    BOOLEAN NOT NULL,
   orphan    BOOLEAN NOT NULL,   -- an invoke that nobody waits for any more: another may have its name
-  kin_ended BOOLEAN NOT NULL    -- of an invoke: its child, or its own run, has ended
+  come      BOOLEAN NOT NULL    -- what it waits for may be there: an invoke's child, or its own run, has ended; a callback was posted to
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_analyze_scale_factor = 0.05);
 CREATE UNIQUE INDEX waits_once ON waits (run, name, number) WHERE NOT orphan;
 CREATE INDEX waits_of_run ON waits (run, name, number);
 CREATE INDEX waits_unlooked ON waits (id) WHERE NOT looked;
-CREATE INDEX waits_kin ON waits (id) WHERE kind = 'invoke' AND (kin_ended OR orphan); -- whom somebody has to tell of an end
+CREATE INDEX waits_kin ON waits (id) WHERE kind = 'invoke' AND (come OR orphan); -- whom somebody has to tell of an end
 CREATE INDEX waits_children ON waits (child) WHERE kind = 'invoke'; -- who has to hear of a run's end
-CREATE INDEX waits_callbacks ON waits (id) WHERE kind = 'callback';
+CREATE INDEX waits_posted ON waits (id) WHERE kind = 'callback' AND come; -- whom somebody has to tell of a post
 CREATE SEQUENCE wait_ids;
 
 -- How an event finds its waits: a row for each name that a wait names.
