@@ -18,7 +18,8 @@ const (
 	matchNet = 5 * time.Second // between looks at the store without a hint
 	// matchNetShared is the same where other nodes store what is to be matched.
 	matchNetShared = 200 * time.Millisecond
-	matchPage      = 500 // events, or waits, read at once
+	matchPage      = 500     // events, or waits, read at once
+	matchBytes     = 1 << 20 // of the events, but for one: as many runs as are told at once may each look back
 	matchCursor    = "events matched"
 	cursorEvery    = 1_000 // events after which the cursor is stored where nothing was matched: a restart goes through so many again
 )
@@ -219,7 +220,7 @@ func ofTheStore(err error) bool {
 func (m *matcher) events() error {
 	m.awaited = map[starter]awaited{}
 	for {
-		page, err := m.e.store.Events(m.e.ctx, store.EventQuery{Forward: true, After: m.cursor, Limit: matchPage})
+		page, err := m.e.store.Events(m.e.ctx, store.EventQuery{Forward: true, After: m.cursor, Limit: matchPage, BytesMax: matchBytes})
 		if err != nil || len(page) == 0 {
 			return err
 		}
@@ -233,9 +234,6 @@ func (m *matcher) events() error {
 				return err
 			}
 			m.stored = reached
-		}
-		if len(page) < matchPage {
-			return nil
 		}
 	}
 }
@@ -368,10 +366,10 @@ func (m *matcher) earliest(w *store.Wait, name string) (*store.Event, error) {
 	if m.cursor == 0 {
 		return nil, nil
 	}
-	q := store.EventQuery{Forward: true, Env: w.Env, Name: name, After: w.After, UpTo: m.cursor, UnusedBy: w.RunID, Limit: matchPage}
+	q := store.EventQuery{Forward: true, Env: w.Env, Name: name, After: w.After, UpTo: m.cursor, UnusedBy: w.RunID, Limit: matchPage, BytesMax: matchBytes}
 	for {
 		page, err := m.e.store.Events(m.e.ctx, q)
-		if err != nil {
+		if err != nil || len(page) == 0 {
 			return nil, err
 		}
 		for i := range page {
@@ -387,9 +385,6 @@ func (m *matcher) earliest(w *store.Wait, name string) (*store.Event, error) {
 			if fits {
 				return &page[i], nil
 			}
-		}
-		if len(page) < matchPage {
-			return nil, nil
 		}
 	}
 }

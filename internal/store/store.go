@@ -565,11 +565,12 @@ type EventQuery struct {
 	Before int64
 	Limit  int
 	// Forward turns the order: oldest first, those after After, up to and with UpTo if that is not zero. An empty Env is every
-	// environment then, and UnusedBy leaves out what that run has used (W7).
+	// environment then, UnusedBy leaves out what that run has used (W7), and BytesMax bounds the payloads, but for one event.
 	Forward  bool
 	After    int64
 	UpTo     int64
 	UnusedBy string
+	BytesMax int // zero: no bound
 }
 
 // TimerQuery asks for runs whose timer is due at Now: those behind one whose timer was due at AfterAt, with the id AfterID.

@@ -179,7 +179,14 @@ func (s *Store) Events(_ context.Context, q store.EventQuery) ([]store.Event, er
 	if !q.Forward {
 		slices.Reverse(out)
 	}
-	return out[:min(q.Limit, len(out))], nil
+	out = out[:min(q.Limit, len(out))]
+	size := 0
+	for i := range out {
+		if size += len(out[i].Payload); i > 0 && q.BytesMax > 0 && size > q.BytesMax {
+			return out[:i], nil
+		}
+	}
+	return out, nil
 }
 
 func (s *Store) within(q store.EventQuery, e store.Event) bool {

@@ -185,7 +185,7 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) ([]store.Event, 
 	if !q.Forward {
 		return list(ctx, s, sqlSelectEvents, p.int(q.Before).int(int64(q.Limit)), scanEvent)
 	}
-	return list(ctx, s, sqlEventsForward, p.int(q.After).int(q.UpTo).text(q.UnusedBy).int(int64(q.Limit)), scanEvent)
+	return list(ctx, s, sqlEventsForward, p.int(q.After).int(q.UpTo).text(q.UnusedBy).int(int64(q.Limit)).int(int64(q.BytesMax)), scanEvent)
 }
 
 // Keys implements store.Reader.

@@ -198,10 +198,15 @@ const (
 	sqlSelectEvent  = `SELECT ` + eventColumns + ` FROM events WHERE env=$1::bytea AND name=$2::bytea AND id=$3::bytea`
 	sqlSelectEvents = `SELECT ` + eventColumns + ` FROM events WHERE env=$1::bytea AND ($2::bytea = '' OR name=$2::bytea) AND position > 0 AND ($3::bigint = 0 OR position < $3::bigint)
 		ORDER BY position DESC LIMIT $4::bigint`
-	sqlEventsForward = `SELECT ` + eventColumns + ` FROM events WHERE position > 0 AND position > $3::bigint AND ($4::bigint = 0 OR position <= $4::bigint)
-		AND ($1::bytea = '' OR env=$1::bytea) AND ($2::bytea = '' OR name=$2::bytea)
-		AND ($5::bytea = '' OR NOT EXISTS (SELECT 1 FROM event_uses WHERE event_uses.run=(SELECT seq FROM runs WHERE runs.id=$5::bytea) AND event_uses.position=events.position))
-		ORDER BY position LIMIT $6::bigint`
+	// As many as the bytes allow: see sqlSelectEntries.
+	sqlEventsForward = `SELECT ` + eventColumns + ` FROM (
+			SELECT *, row_number() OVER in_order AS place, sum(coalesce(octet_length(payload), 0)) OVER in_order AS total FROM (
+				SELECT * FROM events WHERE position > 0 AND position > $3::bigint AND ($4::bigint = 0 OR position <= $4::bigint)
+				AND ($1::bytea = '' OR env=$1::bytea) AND ($2::bytea = '' OR name=$2::bytea)
+				AND ($5::bytea = '' OR NOT EXISTS (SELECT 1 FROM event_uses WHERE event_uses.run=(SELECT seq FROM runs WHERE runs.id=$5::bytea) AND event_uses.position=events.position))
+				ORDER BY position LIMIT $6::bigint) AS page
+			WINDOW in_order AS (ORDER BY position)) AS sized
+		WHERE place = 1 OR $7::bigint = 0 OR total <= $7::bigint ORDER BY position`
 	sqlSelectKeys      = `SELECT ` + keyColumns + ` FROM keys WHERE env=$1::bytea AND kind=$2::text AND scope=$3::bytea AND key >= $4::bytea AND key < $5::bytea AND (expires_at = 0 OR expires_at > $6::bigint) ORDER BY key`
 	sqlSelectKeyBeside = `SELECT ` + keyColumns + ` FROM keys WHERE env=$1::bytea AND kind=$2::text AND scope=$3::bytea AND key=$7::bytea AND key >= $4::bytea AND key < $5::bytea
 			AND (expires_at = 0 OR expires_at > $6::bigint)

@@ -287,7 +287,15 @@ func (s *Store) Event(ctx context.Context, env, name, id string) (store.Event, e
 func (s *Store) Events(ctx context.Context, q store.EventQuery) ([]store.Event, error) {
 	var out []store.Event
 	err := s.read(ctx, func(conn *sqlite.Conn) error {
-		take := func(r *scanner) error { out = append(out, scanEvent(r)); return nil }
+		size := 0
+		take := func(r *scanner) error {
+			e := scanEvent(r)
+			if size += len(e.Payload); len(out) > 0 && q.BytesMax > 0 && size > q.BytesMax {
+				return errFull
+			}
+			out = append(out, e)
+			return nil
+		}
 		if !q.Forward {
 			return query(conn, sqlSelectEvents, func(b *binder) { b.text(q.Env); b.text(q.Name); b.int(q.Before); b.int(int64(q.Limit)) }, take)
 		}
@@ -304,6 +312,9 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) ([]store.Event, 
 			b.int(int64(q.Limit))
 		}, take)
 	})
+	if errors.Is(err, errFull) {
+		err = nil
+	}
 	return out, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json/jsontext"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,6 +64,7 @@ func Run(t *testing.T, open Open) {
 		{"a callback is answered once, in its time", callbacksAreAnsweredOnce},
 		{"events are dropped in parts", eventsAreDroppedInParts},
 		{"a post finds its wait (W5)", postsFindTheirWaits},
+		{"events come in pages of so many bytes", eventsComeInPages},
 		{"a replay takes over callbacks of what it keeps (K5)", callbacksPassToReplays},
 		{"schedules and later events come when they are due (D2)", schedulesAndLaterEventsAreDue},
 		{"a cursor never goes back", cursorsNeverGoBack},
@@ -474,6 +476,34 @@ func eventsOnce(t *testing.T, s store.Store) {
 	list, err = s.Events(context.Background(), store.EventQuery{Env: "default", Limit: 10, Before: list[0].Position})
 	if err != nil || len(list) != 1 || list[0].Name != "order.paid" {
 		t.Fatalf("%v, %v", list, err)
+	}
+}
+
+// Who goes through events reads as many as its memory holds, and of a large one at least that.
+func eventsComeInPages(t *testing.T, s store.Store) {
+	for i, size := range []int{10, 20, 5_000, 10, 0, 10} {
+		payload := jsontext.Value(strings.Repeat("1", size))
+		must(t, s, store.InsertEvent{Event: store.Event{Env: "default", ID: fmt.Sprint(i), Name: "e", Payload: payload, CreatedAt: T0}})
+	}
+	for _, q := range []store.EventQuery{{}, {Env: "default", Name: "e"}} {
+		q.Forward, q.Limit, q.BytesMax = true, 10, 30
+		var pages []int
+		for {
+			page, err := s.Events(context.Background(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(page) == 0 {
+				break
+			}
+			pages, q.After = append(pages, len(page)), page[len(page)-1].Position
+		}
+		equal(t, pages, []int{2, 1, 3})
+		q.After, q.BytesMax = 0, 0
+		all, err := s.Events(context.Background(), q)
+		if err != nil || len(all) != 6 {
+			t.Fatalf("%v, %v", all, err)
+		}
 	}
 }
 
