@@ -11,24 +11,29 @@ import (
 	"testing"
 )
 
-// A delay counts by the server's clock: this machine's may be wrong.
-func TestADelayIsTheServersToCount(t *testing.T) {
-	sent := make(chan string, 1)
+// sent is the body of the request that nelkap run makes with some flags.
+func sent(t *testing.T, flags ...string) (body string) {
+	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
+		read, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
 		}
-		sent <- string(body)
+		body = string(read)
 		w.Header().Set("Content-Type", "application/json")
 		w.Write([]byte(`{"id":"run_1","created":true}`))
 	}))
-	defer server.Close()
+	if code, said := ask(t, nil, append([]string{"run", "echo", "--url", server.URL}, flags...)...); code != exitOK {
+		t.Errorf("exit code %d: %s", code, said)
+	}
+	server.Close() // which waits for the handler
+	return body
+}
+
+// A delay counts by the server's clock: this machine's may be wrong.
+func TestADelayIsTheServersToCount(t *testing.T) {
 	for delay, want := range map[string]string{"90m": `"delayMs":5400000`, "1us": `"delayMs":1,`, "0s": `"id":"run_`} {
-		if code, said := ask(t, nil, "run", "echo", "--url", server.URL, "--delay", delay); code != exitOK {
-			t.Errorf("exit code %d: %s", code, said)
-		}
-		if body := <-sent; !strings.Contains(body, want) || strings.Contains(body, `"at"`) || (delay == "0s" && strings.Contains(body, "delayMs")) {
+		if body := sent(t, "--delay", delay); !strings.Contains(body, want) || strings.Contains(body, `"at"`) || (delay == "0s" && strings.Contains(body, "delayMs")) {
 			t.Errorf("--delay %s sends %s", delay, body)
 		}
 	}
@@ -36,21 +41,7 @@ func TestADelayIsTheServersToCount(t *testing.T) {
 
 // Zero keeps a key for ever.
 func TestAKeyIsKeptForAtLeastAMillisecond(t *testing.T) {
-	sent := make(chan string, 1)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
-		sent <- string(body)
-		w.Header().Set("Content-Type", "application/json")
-		w.Write([]byte(`{"id":"run_1","created":true}`))
-	}))
-	defer server.Close()
-	if code, said := ask(t, nil, "run", "echo", "--url", server.URL, "--key", "k", "--key-for", "1us"); code != exitOK {
-		t.Errorf("exit code %d: %s", code, said)
-	}
-	if body := <-sent; !strings.Contains(body, `"keyForMs":1`) {
+	if body := sent(t, "--key", "k", "--key-for", "1us"); !strings.Contains(body, `"keyForMs":1`) {
 		t.Errorf("it sends %s", body)
 	}
 }

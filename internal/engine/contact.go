@@ -344,61 +344,81 @@ func (e *Engine) Heartbeat(ctx context.Context, hb wire.Heartbeat) (wire.Heartbe
 	return wire.HeartbeatAnswer{Time: wire.At(e.now()), Calls: news}, nil
 }
 
-// nameAll takes the names of a poll, so many at once that they share commits: none may wait for so long that it is taken for not named. It gives
-// the news of those that are not the process's to play on.
+// naming is what becomes of a call's name in a poll.
+type naming struct {
+	live   *live
+	status string // wire.Accepted: the process's to play on; wire.Later: the next poll tells
+}
+
+// nameAll takes the names of a poll. What has to be read is read side by side, and what has to be stored shares commits: none may wait for so
+// long that it is taken for not named. It gives the news of those that are not the process's to play on. Where something can't be read, what is
+// known is named all the same.
 func (e *Engine) nameAll(ctx context.Context, hb wire.Heartbeat) (news []wire.News, err error) {
-	statuses := make([]string, len(hb.Calls))
-	err = sideBySide(len(hb.Calls), messageSide, func(i int) (err error) {
-		statuses[i], err = e.name(ctx, hb.Process, hb.Calls[i])
+	named := make([]naming, len(hb.Calls))
+	var unknown []int
+	for i, call := range hb.Calls {
+		if l, verdict, known := e.admitLive(call.Fence); known {
+			named[i] = naming{l, string(verdict)}
+		} else {
+			named[i].status = wire.Later
+			unknown = append(unknown, i)
+		}
+	}
+	err = sideBySide(len(unknown), messageSide, func(n int) error {
+		l, verdict, err := e.admitStored(ctx, hb.Calls[unknown[n]].Fence)
+		if err == nil {
+			named[unknown[n]] = naming{l, string(verdict)}
+		}
 		return err
 	})
-	for i, status := range statuses {
-		if status != "" {
-			news = append(news, wire.News{Call: hb.Calls[i].Call, Nonce: hb.Calls[i].Nonce, Status: status})
+	e.bind(ctx, hb, named)
+	for i, call := range hb.Calls {
+		switch status := named[i].status; status {
+		case wire.Accepted:
+			e.name(hb.Process, call, named[i].live)
+		case wire.Later:
+		default:
+			news = append(news, wire.News{Call: call.Call, Nonce: call.Nonce, Status: status})
 		}
 	}
 	return news, err
 }
 
-// name takes a call's name from a process; the answer is its status where it is not the process's to play on.
-func (e *Engine) name(ctx context.Context, processID string, named wire.Named) (string, error) {
-	f := named.Fence
-	l, verdict, err := e.admit(ctx, f)
-	switch {
-	case err != nil:
-		return "", err
-	case verdict == workflow.Undecided:
-		return "", nil
-	case verdict != workflow.Accept:
-		return string(verdict), nil
-	}
+// bind has the first word of a playing bind it, durably, and take a queued pick-up back (C4, C5).
+func (e *Engine) bind(ctx context.Context, hb wire.Heartbeat, named []naming) {
+	saves := wire.Saves{Process: hb.Process}
+	var first []int
 	e.mu.Lock()
-	first := l.run.Call.Nonce == "" || l.stale() || l.run.Status != workflow.Running
-	e.mu.Unlock()
-	if first {
-		// The first word of a playing binds it, durably, and takes a queued pick-up back (C4, C5).
-		out := e.save(ctx, wire.Save{Fence: f})
-		if out.Status != wire.Accepted {
-			if out.Status == wire.Later {
-				return "", nil
-			}
-			return out.Status, nil
+	for i, n := range named {
+		if n.status == wire.Accepted && (n.live.run.Call.Nonce == "" || n.live.stale() || n.live.run.Status != workflow.Running) {
+			first = append(first, i)
+			saves.Saves = append(saves.Saves, wire.Save{Fence: hb.Calls[i].Fence})
 		}
 	}
+	e.mu.Unlock()
+	if len(first) == 0 {
+		return
+	}
+	for n, out := range e.Save(ctx, saves).Saves {
+		named[first[n]].status = out.Status
+	}
+}
+
+// name takes a call's name from the process that plays it.
+func (e *Engine) name(processID string, named wire.Named, l *live) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.live[f.Call] == nil && l.run.Call.Node != e.peers.self {
+	if e.live[named.Call] == nil && l.run.Call.Node != e.peers.self {
 		l = e.track(l.run, l.history) // another node's, of which this one hears
 		l.written = true
 		e.peerHint.wake()
 	}
-	if l := e.live[f.Call]; l != nil {
+	if l := e.live[named.Call]; l != nil {
 		e.hear(l, processID)
 		e.answered(l) // its process polls: this is the poll
 		l.seen = named.Seen
 		e.apps.heard(appID{l.run.Env, l.run.App}, "", e.now())
 	}
-	return "", nil
 }
 
 // unnamed cuts calls that the process named before and does not name now, unless their own connection is open (C7). A list may be

@@ -73,16 +73,16 @@ func (e *Engine) reportAhead() error {
 	}
 }
 
-// work is done on what is due: what that is, for people, and how many of it are done at once.
-type work struct {
+// duty is what is to be done of what is due: what that is, for people, and how many are done at once.
+type duty struct {
 	what string
 	most int
 }
 
-// doDue does work, in the order of what is due. What can't be done holds up nothing else, and is not tried again at once.
-func doDue[T any](e *Engine, w work, page []T, err error, do func(T) (id string, err error)) {
+// doDue does a duty, in the order of what is due. What can't be done holds up nothing else, and is not tried again at once.
+func doDue[T any](e *Engine, d duty, page []T, err error, do func(T) (id string, err error)) {
 	var some atomic.Bool // of them could not be done
-	failure := sideBySide(len(page), w.most, func(i int) error {
+	failure := sideBySide(len(page), d.most, func(i int) error {
 		id, err := do(page[i])
 		if err == nil {
 			return nil
@@ -91,7 +91,7 @@ func doDue[T any](e *Engine, w work, page []T, err error, do func(T) (id string,
 			return err // the rest would fail too
 		}
 		some.Store(true)
-		e.log.Error(w.what+"; the others go on", "id", id, "error", err)
+		e.log.Error(d.what+"; the others go on", "id", id, "error", err)
 		return nil
 	})
 	err = errors.Join(err, failure)
@@ -99,14 +99,14 @@ func doDue[T any](e *Engine, w work, page []T, err error, do func(T) (id string,
 		return
 	}
 	if err != nil {
-		e.log.Error(w.what, "error", err)
+		e.log.Error(d.what, "error", err)
 	}
 	pause(e.ctx, time.Second)
 }
 
 func (e *Engine) tickDue() {
 	page, err := e.store.Schedules(e.ctx, store.ScheduleQuery{DueBy: e.now(), Limit: duePage})
-	doDue(e, work{"starting the runs of schedules", tickSide}, page, err, func(s store.Schedule) (string, error) { return s.ID, e.tick(s) })
+	doDue(e, duty{"starting the runs of schedules", tickSide}, page, err, func(s store.Schedule) (string, error) { return s.ID, e.tick(s) })
 }
 
 // tick starts the runs that a schedule owes, in the transaction that moves its cursor: each tick once, over all nodes.
@@ -189,7 +189,7 @@ func (e *Engine) launchAll(runs []launched) {
 // emitDue emits the events whose time has come, in that order.
 func (e *Engine) emitDue() {
 	page, err := e.store.LaterEvents(e.ctx, e.now(), duePage)
-	doDue(e, work{"emitting events that are due", 1}, parts(page), err, e.emitLater)
+	doDue(e, duty{"emitting events that are due", 1}, parts(page), err, e.emitLater)
 }
 
 // parts divides events into what one commit takes.

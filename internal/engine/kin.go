@@ -38,23 +38,6 @@ func (m *matcher) kin() error {
 	})
 }
 
-// sideBySide does something for each of some runs, so many at once that they share commits, and skips those for which it fails.
-func (m *matcher) sideBySide(what string, runs []string, do func(i int) error) error {
-	errs := make([]error, len(runs))
-	err := sideBySide(len(runs), timerSide, func(i int) error {
-		if errs[i] = do(i); ofTheStore(errs[i]) {
-			return errs[i]
-		}
-		return nil
-	})
-	for i := range runs {
-		if err == nil {
-			err = m.skip(what, runs[i], errs[i])
-		}
-	}
-	return err
-}
-
 // child reads the child of an invoke, and tells whether its parent waits for it still; if not, the child is told.
 func (m *matcher) child(w *store.Wait) (child store.RunRecord, waited bool, err error) {
 	child, err = m.e.store.Record(m.e.ctx, w.Env, w.Child)

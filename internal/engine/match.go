@@ -271,6 +271,23 @@ func (m *matcher) unlooked() error {
 	})
 }
 
+// sideBySide does something for each of some runs, so many at once that they share commits, and skips those for which it fails.
+func (m *matcher) sideBySide(what string, runs []string, do func(i int) error) error {
+	errs := make([]error, len(runs))
+	err := sideBySide(len(runs), timerSide, func(i int) error {
+		if errs[i] = do(i); ofTheStore(errs[i]) {
+			return errs[i]
+		}
+		return nil
+	})
+	for i := range runs {
+		if err == nil {
+			err = m.skip(what, runs[i], errs[i])
+		}
+	}
+	return err
+}
+
 // eachRun does something for each of some waits: those of a run one after the other, until it fails, those of several runs side by side. A run
 // that this pass could not tell something is left out: its waits take events in their order.
 func (m *matcher) eachRun(what string, waits []store.Wait, do func(w *store.Wait) error) error {

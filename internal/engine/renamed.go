@@ -42,7 +42,9 @@ func (r *registry) vacated(s *source, to appID, o describeOptions) (list []store
 			list = append(list, record)
 		}
 	}
-	r.rebuild()
+	if len(list) > 0 {
+		r.rebuild()
+	}
 	return list
 }
 

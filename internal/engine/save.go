@@ -28,20 +28,28 @@ func runOf(token string) string {
 
 // admit judges a fence. On Accept it gives the call, which is not tracked if this node did not know it.
 func (e *Engine) admit(ctx context.Context, f wire.Fence) (*live, workflow.Verdict, error) {
-	fence := workflow.Fence{CallID: f.Call, Token: f.Token, Nonce: f.Nonce}
-	e.mu.Lock()
-	l := e.live[f.Call]
-	if l != nil && !l.stale() {
-		verdict := workflow.Admit(&l.run, fence, l.written)
-		e.mu.Unlock()
+	if l, verdict, known := e.admitLive(f); known {
 		return l, verdict, nil
 	}
-	e.mu.Unlock()
-	return e.admitStored(ctx, fence)
+	return e.admitStored(ctx, f)
+}
+
+// admitLive judges a fence of a call that this node knows; else the store does.
+func (e *Engine) admitLive(f wire.Fence) (l *live, verdict workflow.Verdict, known bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if l = e.live[f.Call]; l == nil || l.stale() {
+		return nil, "", false
+	}
+	return l, workflow.Admit(&l.run, fenceOf(f), l.written), true
+}
+
+func fenceOf(f wire.Fence) workflow.Fence {
+	return workflow.Fence{CallID: f.Call, Token: f.Token, Nonce: f.Nonce}
 }
 
 // admitStored judges a fence by the run as the store has it.
-func (e *Engine) admitStored(ctx context.Context, f workflow.Fence) (*live, workflow.Verdict, error) {
+func (e *Engine) admitStored(ctx context.Context, f wire.Fence) (*live, workflow.Verdict, error) {
 	run, history, err := e.store.Load(ctx, runOf(f.Token))
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, workflow.Superseded, nil
@@ -51,11 +59,11 @@ func (e *Engine) admitStored(ctx context.Context, f workflow.Fence) (*live, work
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	l := e.live[f.CallID]
+	l := e.live[f.Call]
 	if l != nil && (run.Call == nil || run.Call.ID != l.callID) && run.Version > l.run.Version {
 		e.untrack(l) // another node, or a commit of unknown outcome, has ended it: its slot is free (N4)
 	}
-	verdict := workflow.Admit(&run, f, e.decided(run))
+	verdict := workflow.Admit(&run, fenceOf(f), e.decided(run))
 	if verdict != workflow.Accept {
 		return nil, verdict, nil
 	}
@@ -96,13 +104,14 @@ func (e *Engine) Save(ctx context.Context, saves wire.Saves) wire.SavesAnswer {
 		}
 	}
 	var group sync.WaitGroup
-	for first := range min(len(unknown), messageSide) {
+	if len(unknown) > 0 {
 		group.Go(func() {
-			for n := first; n < len(unknown); n += messageSide {
+			_ = sideBySide(len(unknown), messageSide, func(n int) error { // each says itself what went wrong
 				save := saves.Saves[unknown[n]]
 				answer.Saves[unknown[n]] = e.save(ctx, save)
 				e.heard(saves.Process, save.Fence)
-			}
+				return nil
+			})
 		})
 	}
 	if e.committer.submit(line...) { // at once, so that they share a commit
@@ -133,7 +142,7 @@ func (e *Engine) trySave(processID, manifest string, save wire.Save) *attempt {
 	}
 	e.mu.Lock()
 	l := e.live[save.Call]
-	if l == nil || l.stale() || workflow.Admit(&l.run, workflow.Fence{CallID: save.Call, Token: save.Token, Nonce: save.Nonce}, l.written) != workflow.Accept {
+	if l == nil || l.stale() || workflow.Admit(&l.run, fenceOf(save.Fence), l.written) != workflow.Accept {
 		e.mu.Unlock()
 		return nil
 	}
@@ -171,7 +180,7 @@ func (e *Engine) heard(processID string, f wire.Fence) {
 	if l == nil {
 		return
 	}
-	if workflow.Admit(&l.run, workflow.Fence{CallID: f.Call, Token: f.Token, Nonce: f.Nonce}, l.written) != workflow.Superseded {
+	if workflow.Admit(&l.run, fenceOf(f), l.written) != workflow.Superseded {
 		e.hear(l, processID)
 	}
 }

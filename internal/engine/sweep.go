@@ -22,6 +22,7 @@ func (e *Engine) sweepRuns() error {
 	if e.options.RunsFor == 0 {
 		return nil
 	}
+	// Fewer than a page may be as much as one commit drops.
 	return e.dropAll(store.DropRuns{Before: e.now().Add(-e.options.RunsFor), Limit: runsPage, RowsMax: rowsPage, BytesMax: batchBytesMax}, 1)
 }
 
@@ -46,8 +47,7 @@ func (e *Engine) sweepKeys() error {
 
 // sweepEvents drops events that no wait looks back to any more (E2), some at a time.
 func (e *Engine) sweepEvents() error {
-	// Fewer than a page may be as much as one commit drops.
-	return e.dropAll(store.DropEvents{Before: e.now().Add(-e.options.EventsFor), Limit: sweepPage, BytesMax: batchBytesMax}, 1)
+	return e.dropAll(store.DropEvents{Before: e.now().Add(-e.options.EventsFor), Limit: sweepPage, BytesMax: batchBytesMax}, 1) // as with runs
 }
 
 // runSweep drops keys whose time is over, events and runs that are too old, and deliveries that are too old or too many, now and then. An

@@ -256,9 +256,9 @@ func (d *disk) Event(ctx context.Context, env, name, id string) (store.Event, er
 	return read(ctx, d, "event "+name+" "+id, func() (store.Event, error) { return d.node.world.store.Event(ctx, env, name, id) })
 }
 
-// Events implements store.Reader.
+// Events implements store.Reader. Waits of several runs look back at once: each has the dice of its run.
 func (d *disk) Events(ctx context.Context, q store.EventQuery) ([]store.Event, error) {
-	return read(ctx, d, "events", func() ([]store.Event, error) { return d.node.world.store.Events(ctx, q) })
+	return read(ctx, d, "events"+q.UnusedBy, func() ([]store.Event, error) { return d.node.world.store.Events(ctx, q) })
 }
 
 // Keys implements store.Reader.
