@@ -29,6 +29,12 @@ func (a *app) backupCommand() *cobra.Command {
 		if err := sqlite.Backup(command.Context(), data, args[0]); err != nil {
 			return err
 		}
+		if a.json {
+			return a.printJSON(struct {
+				Data string `json:"data"`
+				File string `json:"file"`
+			}{data, args[0]}, true)
+		}
 		_, err := fmt.Fprintf(a.out, "backed up %s to %s\n", line(data), line(args[0]))
 		return err
 	}
@@ -62,6 +68,9 @@ func (a *app) restoreCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if a.json {
+			return a.printJSON(restored{Data: data, Runs: runs, Held: true}, true)
+		}
 		_, err = fmt.Fprintf(a.out, "restored %s. Runs that have not ended: %d. They are held until nelkap restore --go-on --data %s\n", line(data), runs, line(data))
 		return err
 	}
@@ -71,6 +80,13 @@ func (a *app) restoreCommand() *cobra.Command {
 	return command
 }
 
+// restored is what --json tells of a directory that was restored.
+type restored struct {
+	Data string `json:"data"`
+	Runs int64  `json:"runs"` // that have not ended
+	Held bool   `json:"held"` // until they are told to go on
+}
+
 func (a *app) goOn(command *cobra.Command, data string) error {
 	runs, err := sqlite.GoOn(command.Context(), data)
 	if errors.Is(err, store.ErrLocked) {
@@ -78,6 +94,9 @@ func (a *app) goOn(command *cobra.Command, data string) error {
 	}
 	if err != nil {
 		return err
+	}
+	if a.json {
+		return a.printJSON(restored{Data: data, Runs: runs}, true)
 	}
 	_, err = fmt.Fprintf(a.out, "runs of %s that go on when its server is started: %d\n", line(data), runs)
 	return err

@@ -28,10 +28,15 @@ func (a *app) clientCommands() []*cobra.Command {
 		config.BindClient(command.PersistentFlags(), &a.url)
 	}
 	list = append(list, a.versionCommand(), a.healthcheckCommand())
-	for _, command := range list {
-		command.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON, as the API answers it")
+	return a.withJSON("print JSON, as the API answers it", list...)
+}
+
+// withJSON gives commands the flag --json.
+func (a *app) withJSON(help string, commands ...*cobra.Command) []*cobra.Command {
+	for _, command := range commands {
+		command.PersistentFlags().BoolVar(&a.json, "json", false, help)
 	}
-	return list
+	return commands
 }
 
 // asks makes a command's work of what it asks a server.

@@ -94,7 +94,8 @@ func (a *app) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
 		return usageError(command, err.Error())
 	})
-	root.AddCommand(a.devCommand(), a.serveCommand(), a.migrateCommand(), a.backupCommand(), a.restoreCommand())
+	root.AddCommand(a.devCommand(), a.serveCommand())
+	root.AddCommand(a.withJSON("print JSON when it is done", a.migrateCommand(), a.backupCommand(), a.restoreCommand())...)
 	root.AddCommand(a.clientCommands()...)
 	return root
 }

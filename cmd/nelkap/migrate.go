@@ -56,6 +56,12 @@ func (a *app) migrateCommand() *cobra.Command {
 	return command
 }
 
+// moved is what --json tells of a move.
+type moved struct {
+	From string `json:"from"`
+	To   string `json:"to,omitempty"` // without a password; empty: the way back was taken, and the store is where it was
+}
+
 func (a *app) move(ctx context.Context, from, to string) (err error) {
 	source, err := openSource(ctx, from)
 	if err != nil {
@@ -71,6 +77,9 @@ func (a *app) move(ctx context.Context, from, to string) (err error) {
 	place := postgres.Place(to)
 	if err := move.Run(ctx, source, target, move.Options{Place: place, Report: p.report}); err != nil {
 		return untilStartedAgain(ctx, err)
+	}
+	if a.json {
+		return a.printJSON(moved{From: from, To: place}, true)
 	}
 	_, err = fmt.Fprintf(a.out, "moved %s to %s.\nNow start the server there, at the same address as before: nelkap serve --store and the same postgres:// URL.\n"+
 		"No server uses the directory any more; remove it once you miss nothing.\n", line(from), line(place))
@@ -96,6 +105,9 @@ func (a *app) abortMove(ctx context.Context, from string) (err error) {
 	defer func() { err = errors.Join(err, source.Close()) }()
 	if err := move.Abort(ctx, source); err != nil {
 		return err
+	}
+	if a.json {
+		return a.printJSON(moved{From: from}, true)
 	}
 	_, err = fmt.Fprintf(a.out, "%s stays where it is: start its server as before.\nWhat was copied can't be used; drop the database, or move to it again later.\n", line(from))
 	return err

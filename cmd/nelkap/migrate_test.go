@@ -3,10 +3,14 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/spf13/cobra"
 
 	"github.com/nelkap/nelkap/internal/client"
 	"github.com/nelkap/nelkap/internal/store"
@@ -225,4 +230,60 @@ func awaitMark(t *testing.T, data string) {
 		}
 	}
 	t.Fatal("the store was never marked")
+}
+
+// Every command has --json but the two that serve: their logs are JSON where nobody reads them.
+func TestEveryCommandHasJSON(t *testing.T) {
+	var without []string
+	var look func(command *cobra.Command)
+	look = func(command *cobra.Command) {
+		if !command.HasSubCommands() && command.Flag("json") == nil {
+			without = append(without, command.CommandPath())
+		}
+		for _, below := range command.Commands() {
+			look(below)
+		}
+	}
+	look((&app{}).root())
+	if slices.Sort(without); !slices.Equal(without, []string{"nelkap dev", "nelkap serve"}) {
+		t.Errorf("without --json: %q", without)
+	}
+}
+
+// What a program reads of a backup, of a restored directory and of a move, on standard output alone.
+func TestWhatIsDoneToAStoreIsToldInJSON(t *testing.T) {
+	dir := t.TempDir()
+	data, backup, elsewhere := filepath.Join(dir, "data"), filepath.Join(dir, "backup.db"), filepath.Join(dir, "elsewhere")
+	p := launch(t, production, "serve", "--store", data, "--addr", "127.0.0.1:0", "--app", serveShop(t))
+	p.wait("app ready")
+	if _, err := p.client.StartRun(t.Context(), client.StartRun{Workflow: "later"}); err != nil {
+		t.Fatal(err)
+	}
+	tells := func(want string, arguments ...string) {
+		t.Helper()
+		command := exec.CommandContext(t.Context(), "nelkap", append(arguments, "--json")...)
+		command.Env = []string{"GORACE=" + noSleep}
+		out, err := command.Output()
+		var got, wanted map[string]any
+		if err := errors.Join(err, json.Unmarshal(out, &got), json.Unmarshal([]byte(want), &wanted)); err != nil {
+			t.Fatalf("%q: %v: %s", arguments, err, out)
+		}
+		if to, is := got["to"].(string); is && strings.HasPrefix(to, "postgres 127.0.0.1") {
+			got["to"] = "postgres"
+		}
+		if !maps.Equal(got, wanted) {
+			t.Errorf("%q tells %s, want %s", arguments, out, want)
+		}
+	}
+	tells(fmt.Sprintf(`{"data": %q, "file": %q}`, data, backup), "backup", backup, "--data", data)
+	p.signal(syscall.SIGTERM)
+	p.exit()
+	tells(fmt.Sprintf(`{"data": %q, "runs": 1, "held": true}`, elsewhere), "restore", backup, "--data", elsewhere)
+	tells(fmt.Sprintf(`{"data": %q, "runs": 1, "held": false}`, elsewhere), "restore", "--go-on", "--data", elsewhere)
+	url := database(t)
+	if ended := migrateUntil(t, data, url, 1); ended {
+		t.Fatal("the move was not interrupted")
+	}
+	tells(fmt.Sprintf(`{"from": %q}`, data), "migrate", "--from", data, "--abort")
+	tells(fmt.Sprintf(`{"from": %q, "to": "postgres"}`, data), "migrate", "--from", data, "--to", url)
 }
