@@ -120,8 +120,21 @@ func TestADatabaseOfSomethingElseIsRefused(t *testing.T) {
 	server.Exec(t, "postgres", "DO $$ BEGIN ASSERT (SELECT distance FROM runs) = 42; END $$")
 }
 
-// Rule N5: the command is killed at each line that it says, and later and later; started again, it ends the move.
+// Rule N5: the command is killed at each line that it says, and later and later; started again, it ends the move. On a machine that does
+// other things it may end before it is killed: then another move is.
 func TestAMoveThatIsKilledAnytimeGoesOn(t *testing.T) {
+	kills := 0
+	for try := 0; kills < 10; try++ {
+		if try == 10 {
+			t.Fatalf("none of %d moves was killed 10 times, the last %d times", try, kills)
+		}
+		kills = moveUnderKills(t)
+	}
+}
+
+// moveUnderKills moves a store with a command that is killed again and again, and says how often that was.
+func moveUnderKills(t *testing.T) (kills int) {
+	t.Helper()
 	data, url := filepath.Join(t.TempDir(), "data"), database(t)
 	s, err := sqlite.Open(t.Context(), data)
 	if err != nil {
@@ -136,7 +149,6 @@ func TestAMoveThatIsKilledAnytimeGoesOn(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	kills := 0
 	for line := 0; ; line++ {
 		if migrateUntil(t, data, url, line) {
 			break
@@ -149,9 +161,6 @@ func TestAMoveThatIsKilledAnytimeGoesOn(t *testing.T) {
 			t.Fatalf("after a kill at line %d a server may use the new store: %v", line, err)
 		}
 	}
-	if kills < 10 {
-		t.Errorf("it was killed only %d times", kills)
-	}
 	moved, err := postgres.Open(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
@@ -160,6 +169,7 @@ func TestAMoveThatIsKilledAnytimeGoesOn(t *testing.T) {
 	if diff := cmp.Diff(want, storetest.Dump(t, moved), cmpopts.EquateEmpty()); diff != "" {
 		t.Fatalf("(-before +after)\n%s", diff)
 	}
+	return kills
 }
 
 // A person who breaks the command off is told how it goes on.
