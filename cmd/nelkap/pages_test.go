@@ -3,6 +3,7 @@ package main
 import (
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -150,5 +151,34 @@ func TestThePageOnBackupsIsRight(t *testing.T) {
 	r.completes()
 	if run, err := r.server.client.Run(t.Context(), lives, 0); err != nil || run.EndedAt != nil {
 		t.Errorf("%+v, %v", run, err)
+	}
+}
+
+// The page on schedules, as a reader types it, with a workflow that the app has.
+func TestThePageOnSchedulesIsRight(t *testing.T) {
+	text, err := os.ReadFile("../../docs/schedules.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := commandLines.FindSubmatch(text)
+	if block == nil {
+		t.Fatal("the page has no commands")
+	}
+	r := newReader(t)
+	r.serve("serve", "--store", "./data")
+	var said []string
+	for command := range strings.Lines(strings.ReplaceAll(string(block[1]), "'user report'", "later")) {
+		shell := exec.CommandContext(t.Context(), "sh", "-c", command)
+		shell.Env = append(os.Environ(), append(production, "GORACE="+noSleep, "NELKAP_URL="+r.server.url)...)
+		out, err := shell.CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v\n%s", command, err, out)
+		}
+		said = append(said, string(out))
+	}
+	for i, want := range []string{"next at ", "report of u_1", "paused", "next at ", ""} {
+		if i >= len(said) || !strings.Contains(said[i], want) {
+			t.Errorf("command %d does not say %q: %q", i+1, want, said)
+		}
 	}
 }

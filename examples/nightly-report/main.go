@@ -2,16 +2,11 @@
 package main
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
 	"log"
 	"net/http"
-	"net/url"
 	"os"
 	"time"
 
@@ -55,38 +50,16 @@ var UserReport = nelkap.NewWorkflow(app, "user report", nelkap.NoResult(func(ctx
 var PlanReport = nelkap.NewWorkflow(app, "plan report", nelkap.NoResult(func(ctx context.Context, wish Wish) error {
 	// The id says whose schedule it is: put again, by a second attempt or with a new wish, it is the same one.
 	return step.Do(ctx, "schedule", func(ctx context.Context) error {
-		return putSchedule(ctx, "report-"+wish.ID, map[string]any{
-			"workflow": UserReport.Name(), "schedule": wish.Schedule, "timezone": wish.Timezone, "payload": wish.User,
+		_, err := app.Schedules().Put(ctx, "report-"+wish.ID, nelkap.Schedule{
+			Workflow: UserReport.Name(), Expression: wish.Schedule, Timezone: wish.Timezone, Payload: wish.User,
 		})
+		return err
 	})
 }), nelkap.OnEvent("report.wanted"))
 
 func report(of string, tick nelkap.Tick) error {
 	_, err := fmt.Printf("the report of %s, due %s\n", of, tick.Time.Format(time.RFC3339))
 	return err
-}
-
-func putSchedule(ctx context.Context, id string, schedule map[string]any) error {
-	body, err := json.Marshal(schedule)
-	if err != nil {
-		return nelkap.NonRetriable(err)
-	}
-	address := cmp.Or(os.Getenv("NELKAP_URL"), "http://127.0.0.1:6355") + "/v1/schedules/" + url.PathEscape(id)
-	request, err := http.NewRequestWithContext(ctx, http.MethodPut, address, bytes.NewReader(body))
-	if err != nil {
-		return nelkap.NonRetriable(err)
-	}
-	request.Header = http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer " + os.Getenv("NELKAP_API_KEY")}}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		said, _ := io.ReadAll(response.Body) // the status is told without it too
-		return fmt.Errorf("the schedule was answered %s: %s", response.Status, said)
-	}
-	return nil
 }
 
 func main() {

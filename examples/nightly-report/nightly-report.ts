@@ -1,6 +1,5 @@
 // A schedule that stands in the code, and one for each user that is made while the app runs.
 import { createServer } from 'node:http';
-import { env } from 'node:process';
 import { parseArgs } from 'node:util';
 import { nelkap, type Tick } from 'nelkap';
 import { handler } from 'nelkap/node';
@@ -41,20 +40,15 @@ export const planReport = nelkap.workflow(
   async ({ userId, schedule, timezone }) => {
     // The id says whose schedule it is: put again, by a second attempt or with a new wish, it is the same one.
     await nelkap.step.run('schedule', () =>
-      putSchedule(`report-${userId}`, { workflow: 'user report', schedule, timezone, payload: { userId } }),
+      nelkap.schedules.put(`report-${userId}`, {
+        workflow: userReport,
+        schedule,
+        timezone,
+        payload: { userId },
+      }),
     );
   },
 );
-
-async function putSchedule(id: string, schedule: object): Promise<void> {
-  const url = `${env['NELKAP_URL'] ?? 'http://127.0.0.1:6355'}/v1/schedules/${encodeURIComponent(id)}`;
-  const headers = {
-    'Content-Type': 'application/json',
-    Authorization: `Bearer ${env['NELKAP_API_KEY'] ?? ''}`,
-  };
-  const response = await fetch(url, { method: 'PUT', headers, body: JSON.stringify(schedule) });
-  if (!response.ok) throw new Error(`the schedule was answered ${response.status}: ${await response.text()}`);
-}
 
 createServer(handler({ workflows: [nightlyReport, userReport, planReport] })).listen(
   Number(settings.port),
