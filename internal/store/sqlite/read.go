@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"encoding/json/v2"
 	"errors"
@@ -113,6 +114,9 @@ func (s *Store) Runs(ctx context.Context, q store.RunQuery) ([]store.RunRecord, 
 // selectRecords puts a list's statement together of fixed pieces; values are bound, and the limit behind them.
 func selectRecords(q store.RunQuery) (statement string, values []string) {
 	where := sqlSelectRecords
+	if q.Workflow == "" && q.Key == "" && (q.Status == "" || q.Status == workflow.Completed) {
+		where = sqlSelectNewest // no index has these alone
+	}
 	values = []string{q.Env}
 	for _, f := range []struct{ column, value string }{
 		{"app=+?", q.App}, {"workflow=+?", q.Workflow}, {"status=+?", string(q.Status)}, {"run_key=+?", q.Key}, {"id<+?", q.Before},
@@ -297,7 +301,18 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) ([]store.Event, 
 			return nil
 		}
 		if !q.Forward {
-			return query(conn, sqlSelectEvents, func(b *binder) { b.text(q.Env); b.text(q.Name); b.int(q.Before); b.int(int64(q.Limit)) }, take)
+			statement := sqlSelectEvents
+			if q.Name != "" {
+				statement = sqlSelectEventsNamed
+			}
+			return query(conn, statement, func(b *binder) {
+				b.text(q.Env)
+				b.int(cmp.Or(q.Before, math.MaxInt64))
+				b.int(int64(q.Limit))
+				if q.Name != "" {
+					b.text(q.Name)
+				}
+			}, take)
 		}
 		statement := sqlEventsForward
 		if q.Env != "" && q.Name != "" {

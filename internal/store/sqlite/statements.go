@@ -33,7 +33,9 @@ const (
 	sqlSelectRecord  = `SELECT ` + recordColumns + ` WHERE id=+? AND env=+?`
 	sqlSelectState   = `SELECT seq, ` + recordColumns + ` WHERE id=+?`
 	sqlSelectRecords = `SELECT ` + recordColumns + ` WHERE env=+?`
-	sqlSelectTimers  = `SELECT ` + runColumns + ` FROM runs WHERE timer_at > 0 AND timer_at <= +?1 AND timer_at >= +?2 AND (timer_at > +?2 OR id > +?3) ORDER BY timer_at, id LIMIT +?4`
+	// From the newest on. The plus keeps an index out that begins with the environment: it would read and sort all of an environment's runs.
+	sqlSelectNewest = `SELECT ` + recordColumns + ` WHERE +env=+?`
+	sqlSelectTimers = `SELECT ` + runColumns + ` FROM runs WHERE timer_at > 0 AND timer_at <= +?1 AND timer_at >= +?2 AND (timer_at > +?2 OR id > +?3) ORDER BY timer_at, id LIMIT +?4`
 	// One statement, since each that stands alone takes and gives the file's locks anew.
 	sqlSelectRun = `SELECT ` + runColumns + `, h.entries, h.bytes FROM runs,
 		(SELECT count(*) AS entries, coalesce(sum(coalesce(length(output), 0) + coalesce(length(error), 0)), 0) AS bytes FROM steps
@@ -124,7 +126,8 @@ const (
 	sqlInsertEvent       = `INSERT INTO events (env, name, id, payload, created_at, runs) VALUES (?,?,?,?,?,?)`
 	sqlSelectEvent       = `SELECT ` + eventColumns + ` FROM events WHERE env=? AND name=? AND id=?`
 	sqlSelectEventExists = `SELECT 1 FROM events WHERE env=? AND name=? AND id=?`
-	sqlSelectEvents      = `SELECT ` + eventColumns + ` FROM events WHERE env=+?1 AND (+?2='' OR name=+?2) AND (+?3=0 OR position<+?3) ORDER BY position DESC LIMIT +?4`
+	sqlSelectEvents      = `SELECT ` + eventColumns + ` FROM events WHERE +env=+?1 AND position < +?2 ORDER BY position DESC LIMIT +?3` // as with sqlSelectNewest
+	sqlSelectEventsNamed = `SELECT ` + eventColumns + ` FROM events WHERE env=+?1 AND name=+?4 AND position < +?2 ORDER BY position DESC LIMIT +?3`
 	// Of the first ones only: their times grow with their positions but for steps of the clock, and the whole table must not be looked through.
 	sqlDropEvents = `DELETE FROM events WHERE position IN (
 		SELECT position FROM (SELECT position, created_at, sum(bytes) OVER (ORDER BY position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
