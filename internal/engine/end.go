@@ -120,6 +120,9 @@ func (e *Engine) endOnce(ctx context.Context, l *live, f wire.Fence, end wire.En
 			return err
 		}
 	}
+	if in.Kind == workflow.EndFailed {
+		trees = forNothing
+	}
 	in.Entries = history.Entries
 	c, err := e.applyWith(run, history, func(workflow.Run, store.History) (workflow.Input, error) { return in, nil }, func(u *store.UpdateRun) []store.Op {
 		reg.with(trees)(u)
@@ -133,6 +136,10 @@ func (e *Engine) endOnce(ctx context.Context, l *live, f wire.Fence, end wire.En
 	}
 	return err
 }
+
+// forNothing are the trees of a run whose code threw and is tried again: what it was suspended for before is not what it waits for now, and
+// whatever comes meanwhile ends no pause that was asked for (promise 13). The call after the pause is shown it.
+var forNothing = jsontext.Value("[]")
 
 // fresh gives store.ErrStale where a run that seems to wait for nothing has changed since it was read: what it waits for has come.
 func (e *Engine) fresh(ctx context.Context, run *workflow.Run, in *workflow.End) error {

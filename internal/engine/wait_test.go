@@ -423,6 +423,35 @@ func TestNativeCombinatorsArePaced(t *testing.T) {
 	})
 }
 
+// Promise 13: whatever comes for a run whose code threw ends no pause that was asked for; the call after it is shown what came. What the run
+// was suspended for before is over.
+func TestWhatComesEndsNoPauseOfCodeThatThrew(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, _ := startApp(t, a, engine.Options{})
+		limited := throws
+		limited.RetryAfterMs = ms(time.Hour)
+		for _, before := range []bool{false, true} {
+			run, seen := n.start(t, "w").Run.ID, int64(0)
+			c := a.next(t, time.Second)
+			if before {
+				c.suspend(t, "n0", 0, sleep("nap", time.Minute))
+				c, seen = a.next(t, 2*time.Minute), 1
+			}
+			n.save(c, "n1", seen, sleep("remind", time.Minute), forEvent("approved", "approve"))
+			c.end(t, limited)
+			synctest.Wait()
+			n.emit(t, engine.NewEvent{Name: "approve"})
+			a.none(t, 59*time.Minute)
+			c = a.next(t, 2*time.Minute)
+			want(t, "entries", len(c.Steps.Entries), int(seen)+2)
+			c.suspend(t, "n2", seen+2, sleep("once more", time.Millisecond)) // which wakes it again
+			a.completes(t)
+			want(t, "status", n.run(t, run).Status, workflow.Completed)
+		}
+	})
+}
+
 // Promise 5: a run that is to start later starts then, whoever restarts meanwhile.
 func TestARunStartsWhenItIsTold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
