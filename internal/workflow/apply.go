@@ -321,8 +321,9 @@ func news(d *Decision, in Input, now time.Time) error {
 		return nil
 	}
 	r.Status, r.Reason, r.NextAt = Queued, "", now
-	if next := r.WokenAt.Add(wakePause); n.Paced && next.After(now) {
-		r.NextAt = next
+	// Never for longer than a pause, also where the clock was set back since.
+	if left := min(r.WokenAt.Add(wakePause).Sub(now), wakePause); n.Paced && left > 0 {
+		r.NextAt = now.Add(left)
 	}
 	r.WokenAt = r.NextAt
 	return nil

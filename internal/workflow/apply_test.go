@@ -200,6 +200,21 @@ func TestSuspending(t *testing.T) {
 	}
 }
 
+// H4: several things that a run waits for wake it at once and then once a second, also where the clock was set back since they last did.
+func TestWakingIsPacedByASecond(t *testing.T) {
+	r := begun(t)
+	for i, c := range []struct{ now, ready time.Duration }{{0, 0}, {100 * time.Millisecond, time.Second}, {time.Minute, time.Minute}, {-time.Hour, time.Second - time.Hour}, {0, 0}} {
+		if i > 0 {
+			r = apply(t, r, workflow.Begin{CallID: "call_1", Token: "t1"}, t0).Run
+		}
+		r = apply(t, r, workflow.End{CallID: "call_1", Kind: workflow.EndSuspended, Waits: true}, t0).Run
+		r = apply(t, r, workflow.News{Steps: []workflow.Step{{}}, Wakes: true, Paced: true}, t0.Add(c.now)).Run
+		if got := r.ReadyAt().Sub(t0); got != c.ready {
+			t.Errorf("news after %v: it is called after %v, want %v", c.now, got, c.ready)
+		}
+	}
+}
+
 func TestATimerIsNeverEarly(t *testing.T) {
 	r := apply(t, begun(t), workflow.End{CallID: "call_1", Kind: workflow.EndSuspended, RetryAt: t0.Add(time.Minute)}, t0).Run
 	if d := apply(t, r, workflow.Timer{}, t0.Add(time.Minute-time.Millisecond)); d.Run != r {
