@@ -143,6 +143,14 @@ func clearDir(dir string) error {
 	return nil
 }
 
+// checkRestored refuses a directory in which a restore was broken off before there was a store.
+func checkRestored(dir string) error {
+	if absent(filepath.Join(dir, fileName)) != nil || absent(filepath.Join(dir, restoringName)) == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: a restore into %s was broken off, and there is no store yet: start nelkap restore with the same backup and directory again, or give another directory", store.ErrNotFound, dir)
+}
+
 func copyTo(path string, from io.Reader) error {
 	to, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -175,6 +175,9 @@ func TestWhatIsNoWholeBackupIsNotRestored(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(restored, "nelkap.db.restoring"), whole[:5000], 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := sqlite.Open(t.Context(), restored); !errors.Is(err, store.ErrNotFound) || !strings.Contains(err.Error(), "nelkap restore") {
+		t.Errorf("a server on what is not restored yet: %v", err)
+	}
 	if runs, err := sqlite.Restore(t.Context(), good, restored); err != nil || runs != 200 {
 		t.Errorf("%d runs, %v", runs, err)
 	}

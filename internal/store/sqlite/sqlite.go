@@ -65,7 +65,7 @@ type Store struct {
 
 // Open opens the store in dir, makes it if it is not there, and brings its schema up to date. It holds the directory's lock
 // until Close; ErrLocked if another process has it (N5: the kernel's lock, which dies with its process). ErrMoved if the store is moving or
-// has moved.
+// has moved. ErrNotFound where a restore has not ended: a new store there would be taken for what was backed up.
 func Open(ctx context.Context, dir string) (*Store, error) {
 	if err := makeDir(dir); err != nil {
 		return nil, err
@@ -84,7 +84,10 @@ func Open(ctx context.Context, dir string) (*Store, error) {
 func (s *Store) open(ctx context.Context, dir string) error {
 	path := filepath.Join(dir, fileName)
 	s.path = path
-	var err error
+	err := checkRestored(dir)
+	if err != nil {
+		return err
+	}
 	if s.writer, err = openWriter(ctx, path); err != nil {
 		return err
 	}
