@@ -153,7 +153,7 @@ const (
 	sqlSelectLastWait       = `SELECT coalesce(max(id), 0) FROM waits`
 	sqlInsertWaitEvent      = `INSERT OR IGNORE INTO wait_events (env, event, paths, key, wait) VALUES (?,?,?,?,?)`
 	sqlSelectWait           = `SELECT id, child FROM waits WHERE run=? AND name=? AND number=? AND orphan = 0`
-	sqlSelectInvoke         = `SELECT id, child FROM waits WHERE run=(SELECT seq FROM runs WHERE id=?) AND child=?`
+	sqlSelectInvoke         = `SELECT id, child FROM waits WHERE run=(SELECT seq FROM runs WHERE id=?) AND child=? AND kind='invoke'`
 	sqlSelectLives          = `SELECT 1 FROM runs WHERE id=? AND ended_at = 0`
 	sqlMarkParents          = `UPDATE waits SET come=1 WHERE kind = 'invoke' AND child=? AND come = 0`
 	sqlMarkInvokes          = `UPDATE waits SET come=1 WHERE run=? AND kind = 'invoke' AND come = 0`

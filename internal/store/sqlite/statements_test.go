@@ -163,6 +163,20 @@ func TestListsOfTheNewestSortNothing(t *testing.T) {
 	}
 }
 
+// TestAChildIsFoundAmongItsSiblings: a run that has ten thousand forgets them one after the other.
+func TestAChildIsFoundAmongItsSiblings(t *testing.T) {
+	s, err := Open(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for name, text := range map[string]string{"sqlSelectInvoke": sqlSelectInvoke, "sqlMarkParents": sqlMarkParents} {
+		if plan := planOf(t, s, text); !strings.Contains(plan, "waits_children (child=?)") {
+			t.Errorf("%s goes through all of a run's waits:\n%s", name, plan)
+		}
+	}
+}
+
 // planOf says how a statement is carried out.
 func planOf(t *testing.T, s *Store, text string) (plan string) {
 	t.Helper()
