@@ -294,6 +294,10 @@ func TestWhatIsDoneToAStoreIsToldInJSON(t *testing.T) {
 	if ended := migrateUntil(t, data, url, 1); ended {
 		t.Fatal("the move was not interrupted")
 	}
+	code, said := ask(t, []string{"NELKAP_STORE=" + url}, "doctor")
+	if code != exitFailed || !strings.Contains(said, "FAIL  phase ") || !strings.Contains(said, "drop this database") {
+		t.Errorf("a database that is not all there: exit code %d\n%s", code, said)
+	}
 	tells(fmt.Sprintf(`{"from": %q}`, data), "migrate", "--from", data, "--abort")
 	tells(fmt.Sprintf(`{"from": %q, "to": "postgres"}`, data), "migrate", "--from", data, "--to", url)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/nelkap/nelkap/internal/store"
 )
 
 // versionMin is the oldest Postgres that its makers still mend.
@@ -27,6 +29,7 @@ type Database struct {
 	Schema      int64
 	SchemaFrom  int64
 	SchemaKnown int64
+	Phase       store.Phase
 
 	SynchronousCommit, Fsync, FullPageWrites, Autovacuum string
 	SynchronousStandbys                                  string
@@ -50,7 +53,8 @@ func (d Database) Checks() []Check {
 	if d.Version/10_000 < versionMin {
 		reached = reached.fail(fmt.Sprintf("upgrade it: Nelkap needs Postgres %d or newer", versionMin))
 	}
-	checks := []Check{reached, d.schema(), d.writes(), d.disk(), d.pages(), d.commits(), d.replication(), d.connections(), clock("database clock", "the database's", d.Ahead)}
+	checks := append([]Check{reached, d.schema()}, d.phase()...)
+	checks = append(checks, d.writes(), d.disk(), d.pages(), d.commits(), d.replication(), d.connections(), clock("database clock", "the database's", d.Ahead))
 	vacuum := ok("autovacuum", "autovacuum = %s", d.Autovacuum)
 	if d.Autovacuum != "on" {
 		vacuum = vacuum.warn("switch it on: rows that changed take up space for ever, and plans grow stale")
@@ -75,6 +79,15 @@ func (d Database) schema() Check {
 	default:
 		return ok("schema", "version %d", d.Schema)
 	}
+}
+
+// phase says what keeps servers from using the database (N5); nothing where nothing does.
+func (d Database) phase() []Check {
+	if d.Phase != store.PhaseIncoming {
+		return nil
+	}
+	return []Check{ok("phase", "a store was on its way to %s, and has not arrived: no server may use it", d.Place).
+		fail("go on with the nelkap migrate that was broken off, --from its directory; if the move was given up with --abort, drop this database")}
 }
 
 func (d Database) writes() Check {

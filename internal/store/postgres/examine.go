@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/nelkap/nelkap/internal/store"
 )
 
 // Facts are what Examine finds out of a database; whether they are good is for others to say.
@@ -20,9 +22,10 @@ type Facts struct {
 	CanChange bool // the tables' rows may be read and written
 	CanCreate bool // tables may be made in the schema, as newer servers do
 
-	Schema      int64 // the schema's version; 0: there is none yet
-	SchemaFrom  int64 // the oldest version whose servers can use it
-	SchemaKnown int64 // the version that this program knows
+	Schema      int64       // the schema's version; 0: there is none yet
+	SchemaFrom  int64       // the oldest version whose servers can use it
+	SchemaKnown int64       // the version that this program knows
+	Phase       store.Phase // what servers may do with it; empty where its rows can't be read
 
 	SynchronousCommit, Fsync, FullPageWrites, Autovacuum string // as the database's settings have them
 	SynchronousStandbys                                  string // synchronous_standby_names
@@ -101,5 +104,10 @@ func (f *Facts) read(ctx context.Context, conn *pgconn.PgConn) error {
 	if err != nil || f.Schema == 0 {
 		return err
 	}
-	return execWith(ctx, conn, sqlExamineRights, nil, func(r *scanner) error { f.CanChange = r.bool(); return nil })
+	err = execWith(ctx, conn, sqlExamineRights, nil, func(r *scanner) error { f.CanChange = r.bool(); return nil })
+	if err != nil || !f.CanChange {
+		return err
+	}
+	f.Phase = store.PhaseActive // until a move says otherwise
+	return execWith(ctx, conn, sqlSelectPhase, nil, func(r *scanner) error { f.Phase = store.Phase(r.text()); return nil })
 }
