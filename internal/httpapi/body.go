@@ -88,12 +88,17 @@ func (b *body) read(from io.Reader, says, most int64) error {
 	}
 }
 
+// limitBody bounds the time in which a request's body has to be here, whether it is read or not: net/http waits for the rest of one that was
+// not, and would do so for ever. It stands until who reads the body has read all of it.
+func limitBody(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) //nolint:errcheck // not every writer has deadlines; the limits of size hold without
+	}
+}
+
 // readBody reads a whole body of a route that needs no key, within its limit, in time, and within what all of them may hold: done gives
 // that back.
 func (a *api) readBody(w http.ResponseWriter, r *http.Request, bytesMax int64) (bytes []byte, done func(), err error) {
-	control := http.NewResponseController(w)
-	control.SetReadDeadline(time.Now().Add(bodyTimeout)) //nolint:errcheck // not every writer has deadlines; the limit holds without
-	defer control.SetReadDeadline(time.Time{})           //nolint:errcheck // likewise
 	if wrapped, ok := w.(*answering); ok {
 		w = wrapped.ResponseWriter // net/http's own closes the connection where a body is too large
 	}
@@ -102,6 +107,7 @@ func (a *api) readBody(w http.ResponseWriter, r *http.Request, bytesMax int64) (
 	var tooLarge *http.MaxBytesError
 	switch {
 	case err == nil:
+		http.NewResponseController(w).SetReadDeadline(time.Time{}) //nolint:errcheck // as in limitBody: what follows may last
 		return b.bytes, b.done, nil
 	case errors.As(err, &tooLarge):
 		err = problem(http.StatusRequestEntityTooLarge, "body_too_large", "the body has more than "+strconv.FormatInt(bytesMax, 10)+" bytes")

@@ -138,6 +138,7 @@ func (a *api) middleware(next http.Handler) http.Handler {
 	crossOrigin := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(to http.ResponseWriter, r *http.Request) {
 		w := &answering{ResponseWriter: to}
+		limitBody(to, r)
 		requestID := r.Header.Get("X-Request-Id")
 		if requestID == "" || len(requestID) > requestIDBytesMax || !printable(requestID) {
 			requestID = id.Secret()
