@@ -197,6 +197,41 @@ func TestARequestWhoseOutcomeNobodyKnowsIsSafeToSendAgain(t *testing.T) {
 	}
 }
 
+// unreadable is a store whose records can't be read while it is away.
+type unreadable struct {
+	store.Store
+	away atomic.Bool
+}
+
+func (u *unreadable) Record(ctx context.Context, env, runID string) (store.RunRecord, error) {
+	if u.away.Load() {
+		return store.RunRecord{}, fmt.Errorf("dial: %w", store.ErrUnavailable)
+	}
+	return u.Store.Record(ctx, env, runID)
+}
+
+// A run that is stored is answered as started, whatever becomes of the wait for its end: told that the store is away, who has no key would
+// start it again.
+func TestAStartWhoseWaitFailsIsAnsweredAsStarted(t *testing.T) {
+	kept := &unreadable{Store: memory.New()}
+	s := startOn(t, kept, false)
+	h := newHeld()
+	s.app("shop", apptest.On("held", h.play))
+	kept.away.Store(true)
+	a := s.post("/v1/runs?waitMs=1", `{"workflow":"held"}`)
+	kept.away.Store(false)
+	list, err := s.Runs(t.Context(), client.RunQuery{})
+	if err != nil || len(list.Data) != 1 {
+		t.Fatalf("%d runs, %v", len(list.Data), err)
+	}
+	h.await(t)
+	h.release <- apptest.Completed(nil)
+	s.ended(list.Data[0].ID)
+	if started := decode[apitype.StartedRun](t, a, http.StatusCreated); started.ID != list.Data[0].ID || !started.Created {
+		t.Errorf("%+v, and there is %s", started, list.Data[0].ID)
+	}
+}
+
 // A value in the store that is no JSON is a fault of the server's. A run that has one is shown, and so is the page that it is on.
 func TestARunWithAValueThatIsNoJSONIsShown(t *testing.T) {
 	kept := memory.New()

@@ -167,7 +167,10 @@ func (a *api) startRun(ctx context.Context, in *startInput) (*startOutput, error
 		Send: b.Send.wire(), Request: in.key("POST /v1/runs", b),
 	})
 	if err == nil && in.WaitMs > 0 && !started.Gone && !started.Run.Status.Final() {
-		started.Run, err = a.Engine.RunRecord(ctx, engine.DefaultEnv, started.Run.ID, time.Duration(in.WaitMs)*time.Millisecond)
+		// It is stored: told that its end can't be waited for, who has no key would start it again.
+		if run, waitErr := a.Engine.RunRecord(ctx, engine.DefaultEnv, started.Run.ID, time.Duration(in.WaitMs)*time.Millisecond); waitErr == nil {
+			started.Run = run
+		}
 	}
 	return a.started(ctx, started, err)
 }
