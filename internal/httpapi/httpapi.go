@@ -110,6 +110,14 @@ func (a *api) public() huma.API {
 		config.Components.Schemas = a.Schemas.registry
 	}
 	described := humago.New(a.mux, config)
+	described.UseMiddleware(func(ctx huma.Context, next func(huma.Context)) {
+		address := ctx.URL()
+		if err := checkQuery(address.RawQuery); err != nil {
+			huma.WriteErr(described, ctx, http.StatusBadRequest, err.Error()) //nolint:errcheck // the client may be gone
+			return
+		}
+		next(ctx)
+	})
 	a.runs(described)
 	a.events(described)
 	a.apps(described)

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"strings"
 	"sync"
 	"unicode/utf8"
 
@@ -42,6 +45,29 @@ func unmarshal(data []byte, v any) error {
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("something follows the JSON")
+	}
+	return nil
+}
+
+// checkQuery refuses a query that huma would read in part: it takes the first of several values, and leaves out what is empty, or not escaped
+// as it has to be. A filter that is left out selects more than was asked for. An empty cursor is the first page's.
+func checkQuery(query string) error {
+	seen := map[string]bool{}
+	for pair := range strings.SplitSeq(query, "&") {
+		escaped, value, valued := strings.Cut(pair, "=")
+		name, err := url.QueryUnescape(escaped)
+		if err == nil {
+			_, err = url.QueryUnescape(value)
+		}
+		switch {
+		case err != nil:
+			return fmt.Errorf("the query can't be read: %w; a %% is written %%25", err)
+		case seen[name] && pair != "":
+			return fmt.Errorf("the query has %q twice: give it once", name)
+		case valued && value == "" && name != "cursor":
+			return fmt.Errorf("the query's %q is empty: give it a value, or leave it out", name)
+		}
+		seen[name] = true
 	}
 	return nil
 }

@@ -281,3 +281,24 @@ func TestAnAnswerThatBreaksIsBrokenOff(t *testing.T) {
 		}
 	}
 }
+
+// A filter that is empty, as a shell's unset variable leaves it, that can't be read, or is there twice, must not be left out without a word: the list would be of other runs than were asked for.
+func TestAFilterThatCantBeReadIsRefused(t *testing.T) {
+	s := start(t)
+	s.app("shop", apptest.On("echo", echo))
+	for _, key := range []string{"50%", "a;b", "a+b", "ü"} {
+		s.start(client.StartRun{Workflow: "echo", Key: key})
+	}
+	for _, path := range []string{
+		"/v1/runs?key=50%", "/v1/runs?key=50%25&key=a", "/v1/runs?limit=1&key=%zz", "/v1/runs?%zz=1", "/v1/events?event=%", "/v1/runs?ke%79=a&key=b", "/v1/runs?key=",
+		"/v1/runs?status=failed&workflow=",
+	} {
+		s.do(raw{method: http.MethodGet, path: path}).problem(t, http.StatusBadRequest, "bad_request")
+	}
+	for path, key := range map[string]string{"/v1/runs?key=50%25": "50%", "/v1/runs?key=a;b": "a;b", "/v1/runs?key=a%2Bb&cursor=": "a+b", "/v1/runs?&key=ü": "ü"} {
+		list := decode[apitype.List[apitype.Run]](t, s.do(raw{method: http.MethodGet, path: path}), http.StatusOK)
+		if len(list.Data) != 1 || *list.Data[0].Key != key {
+			t.Errorf("%s lists %+v", path, list.Data)
+		}
+	}
+}
