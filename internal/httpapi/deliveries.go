@@ -19,7 +19,7 @@ import (
 )
 
 type redeliverBody struct {
-	ID         string `json:"id,omitempty" doc:"dlv_…, drawn by the client before its first try, so that a try again finds the redelivery"`
+	ID         string `json:"id,omitempty" minLength:"1" doc:"dlv_…, drawn by the client before its first try, so that a try again finds the redelivery"`
 	Unverified bool   `json:"unverified,omitempty" doc:"true: also a delivery that was rejected; only if you know who sent it"`
 }
 

@@ -34,7 +34,7 @@ const (
 type eventBody struct {
 	Event   string          `json:"event" minLength:"1" maxLength:"256" doc:"its name"`
 	Payload json.RawMessage `json:"payload,omitempty" doc:"any JSON, at most 1 MiB"`
-	ID      string          `json:"id,omitempty" maxLength:"256" doc:"any text, unique for 90 days under its name: emitted again it is the same event"`
+	ID      *string         `json:"id,omitempty" minLength:"1" maxLength:"256" doc:"any text, unique for 90 days under its name: emitted again it is the same event"`
 	At      *time.Time      `json:"at,omitempty" doc:"when it is emitted, at most a year from now; past is at once"`
 	Send    *sendBody       `json:"send,omitempty" doc:"where a step emits it; the SDKs fill it in"`
 }
@@ -125,15 +125,19 @@ func readEvents(body []byte) (events []engine.NewEvent, many bool, err error) {
 		if err := checkEvent(e, i); err != nil {
 			return nil, many, err
 		}
-		if e.ID != "" && seen[[2]string{e.Event, e.ID}] {
-			return nil, many, problem(http.StatusUnprocessableEntity, "invalid", fmt.Sprintf("event %d has the name and the id of one before it: give each an id of its own", i))
+		id := ""
+		if e.ID != nil {
+			id = *e.ID
+			if seen[[2]string{e.Event, id}] {
+				return nil, many, problem(http.StatusUnprocessableEntity, "invalid", fmt.Sprintf("event %d has the name and the id of one before it: give each an id of its own", i))
+			}
+			seen[[2]string{e.Event, id}] = true
 		}
-		seen[[2]string{e.Event, e.ID}] = true
 		at, err := dueAt(e.At)
 		if err != nil {
 			return nil, many, err
 		}
-		events = append(events, engine.NewEvent{Name: e.Event, Payload: e.Payload, ID: e.ID, Send: e.Send.wire(), At: at})
+		events = append(events, engine.NewEvent{Name: e.Event, Payload: e.Payload, ID: id, Send: e.Send.wire(), At: at})
 	}
 	return events, many, nil
 }
@@ -174,8 +178,8 @@ func checkEvent(e eventBody, i int) error {
 	switch {
 	case e.Event == "" || len(e.Event) > wire.NameBytesMax:
 		return problem(http.StatusUnprocessableEntity, "invalid", fmt.Sprintf("event %d: event must be its name, of 1 to %d bytes", i, wire.NameBytesMax))
-	case len(e.ID) > eventIDBytesMax:
-		return problem(http.StatusUnprocessableEntity, "invalid", fmt.Sprintf("event %d: id has %d bytes, and may have %d at most", i, len(e.ID), eventIDBytesMax))
+	case e.ID != nil && (*e.ID == "" || len(*e.ID) > eventIDBytesMax):
+		return problem(http.StatusUnprocessableEntity, "invalid", fmt.Sprintf("event %d: id has %d bytes, and may have 1 to %d", i, len(*e.ID), eventIDBytesMax))
 	}
 	return checkPayload(e.Payload, eventBytesMax)
 }

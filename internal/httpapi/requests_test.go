@@ -48,6 +48,9 @@ func TestBadRequestsAreRefusedWithWhatToDo(t *testing.T) {
 		"an unknown field":            {"/v1/runs", `{"workflow":"echo","paylod":1}`, 422, "invalid"},
 		"a field in another case":     {"/v1/runs", `{"workflow":"echo","Payload":1}`, 422, "invalid"},
 		"a long key":                  {"/v1/runs", `{"workflow":"echo","key":` + text(600) + `}`, 422, "invalid"},
+		"an empty key":                {"/v1/runs", `{"workflow":"echo","key":""}`, 422, "invalid"},
+		"a life of no key":            {"/v1/runs", `{"workflow":"echo","keyForMs":1}`, 422, "invalid"},
+		"an empty id":                 {"/v1/runs", `{"workflow":"echo","id":""}`, 422, "invalid"},
 		"a negative life of the key":  {"/v1/runs", `{"workflow":"echo","key":"k","keyForMs":-1}`, 422, "invalid"},
 		"a life past all durations":   {"/v1/runs", `{"workflow":"echo","key":"k","keyForMs":18446744073710}`, 422, "invalid"},
 		"a payload too large":         {"/v1/runs", `{"workflow":"echo","payload":` + text(4*mebi+1) + `}`, 413, "payload_too_large"},
@@ -55,6 +58,8 @@ func TestBadRequestsAreRefusedWithWhatToDo(t *testing.T) {
 		"a payload too deep":          {"/v1/runs", `{"workflow":"echo","payload":` + nested(201) + `}`, 422, "payload_too_deep"},
 		"a payload deep past parsing": {"/v1/runs", `{"workflow":"echo","payload":` + nested(20_000) + `}`, 400, "bad_request"},
 		"replay: an unknown field":    {"/v1/runs/" + run + "/replay", `{"form":"x"}`, 422, "invalid"},
+		"replay: an empty id":         {"/v1/runs/" + run + "/replay", `{"id":""}`, 422, "invalid"},
+		"replay: an empty step":       {"/v1/runs/" + run + "/replay", `{"from":""}`, 422, "invalid"},
 		"replay: a payload too large": {"/v1/runs/" + run + "/replay", `{"payload":` + text(4*mebi+1) + `}`, 413, "payload_too_large"},
 		"replay: malformed":           {"/v1/runs/" + run + "/replay", `{`, 400, "bad_request"},
 		"event: malformed":            {"/v1/events", `{"event":`, 400, "bad_request"},
@@ -64,6 +69,7 @@ func TestBadRequestsAreRefusedWithWhatToDo(t *testing.T) {
 		"event: of another type":      {"/v1/events", `"a"`, 400, "bad_request"},
 		"event: no name":              {"/v1/events", `{}`, 422, "invalid"},
 		"event: an unknown field":     {"/v1/events", `{"event":"a","at":"2030-01-01T00:00:00Z"}`, 422, "invalid"},
+		"event: an empty id":          {"/v1/events", `{"event":"a","id":""}`, 422, "invalid"},
 		"event: too large":            {"/v1/events", `{"event":"a","payload":` + text(mebi+1) + `}`, 413, "payload_too_large"},
 		"event: a body too large":     {"/v1/events", `{"event":"a","payload":` + text(9*mebi) + `}`, 413, "body_too_large"},
 		"event: too deep":             {"/v1/events", `{"event":"a","payload":` + nested(201) + `}`, 422, "payload_too_deep"},
@@ -131,6 +137,9 @@ func TestAnIdempotencyKey(t *testing.T) {
 	}
 	send("/v1/runs", `{"workflow":"echo","payload":{"a":2}}`, "k1").problem(t, http.StatusUnprocessableEntity, "idempotency_key_reused")
 	send("/v1/runs", `{"workflow":"echo"}`, strings.Repeat("k", 513)).problem(t, http.StatusUnprocessableEntity, "invalid")
+	for _, path := range []string{"/v1/runs", "/v1/events", "/v1/runs/" + run.ID + "/replay"} {
+		s.empty(t, path).problem(t, http.StatusUnprocessableEntity, "invalid")
+	}
 
 	for _, body := range []string{`{"event":"order.paid"}`, `[{"event":"order.paid"},{"event":"b"}]`} {
 		one, two := send("/v1/events", body, body), send("/v1/events", body, body)
@@ -149,6 +158,27 @@ func TestAnIdempotencyKey(t *testing.T) {
 	if err != nil || len(list.Data) != 4 { // one run, two by events, one replay
 		t.Errorf("%d runs, %v", len(list.Data), err)
 	}
+}
+
+// empty sends a request whose Idempotency-Key is there, and empty.
+func (s *server) empty(t *testing.T, path string) answer {
+	t.Helper()
+	body := map[string]string{"/v1/runs": `{"workflow":"echo"}`, "/v1/events": `{"event":"order.paid"}`}[path]
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header = http.Header{"Authorization": {"Bearer " + apiKey}, "Content-Type": {"application/json"}, "Idempotency-Key": {""}}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{response.StatusCode, response.Header, string(text)}
 }
 
 func TestARequestHasAnID(t *testing.T) {

@@ -51,26 +51,37 @@ type startBody struct {
 	Workflow string          `json:"workflow" minLength:"1" maxLength:"256" doc:"the workflow's name"`
 	Payload  json.RawMessage `json:"payload,omitempty" doc:"any JSON, at most 4 MiB"`
 	App      string          `json:"app,omitempty" doc:"the app that has the workflow; needed where several have one of this name"`
-	Key      string          `json:"key,omitempty" maxLength:"512" doc:"one run for each key of this app's workflow: a second start answers the first's run"`
+	Key      string          `json:"key,omitempty" minLength:"1" maxLength:"512" doc:"one run for each key of this app's workflow: a second start answers the first's run"`
 	KeyForMs int64           `json:"keyForMs,omitempty" minimum:"1" maximum:"3155760000000" doc:"how long the key is kept, at most 100 years; without it for ever"`
 	At       *time.Time      `json:"at,omitempty" doc:"when the run's first call is due, at most a year from now; past is at once"`
 	DelayMs  int64           `json:"delayMs,omitempty" minimum:"0" maximum:"31622400000" doc:"how long from now the run's first call is due, in place of at"`
-	ID       string          `json:"id,omitempty" doc:"run_…, drawn by the client before its first try, so that a try again finds the run"`
+	ID       string          `json:"id,omitempty" minLength:"1" doc:"run_…, drawn by the client before its first try, so that a try again finds the run"`
 	Send     *sendBody       `json:"send,omitempty" doc:"where a step starts the run; the SDKs fill it in"`
 }
 
 type replayBody struct {
-	ID       string          `json:"id,omitempty" doc:"run_…, drawn by the client before its first try"`
-	From     string          `json:"from,omitempty" maxLength:"256" doc:"the name of a step: what was saved before it is kept; without it every step runs again"`
+	ID       string          `json:"id,omitempty" minLength:"1" doc:"run_…, drawn by the client before its first try"`
+	From     string          `json:"from,omitempty" minLength:"1" maxLength:"256" doc:"the name of a step: what was saved before it is kept; without it every step runs again"`
 	Payload  json.RawMessage `json:"payload,omitempty" doc:"in the place of the original's"`
 	KeepKeys *bool           `json:"keepKeys,omitempty" doc:"whether steps have the original's idempotency keys; without it they do in a replay from a step, and not in a whole one"`
 	Events   string          `json:"events,omitempty" enum:"original,new" doc:"whether waits for events look back to the original's creation, which is the default, or to their own run's"`
 }
 
 // RequestKey is the header that makes a request safe to send again. It is exported, as PageInput is, because huma reads no embedded
-// field that is not.
+// field that is not. Like a key or an id in a body it may be absent, and not empty: who made it of a value that was not there means a
+// request that is safe to send again, and it would not be.
 type RequestKey struct {
 	IdempotencyKey string `header:"Idempotency-Key" maxLength:"512" doc:"the same request again answers what it did the first time, for 24 h"`
+}
+
+// Resolve is called by huma, which takes an empty header for an absent one.
+func (k *RequestKey) Resolve(ctx huma.Context) (errs []error) {
+	ctx.EachHeader(func(name, value string) {
+		if name == "Idempotency-Key" && value == "" && k.IdempotencyKey == "" {
+			errs = []error{&huma.ErrorDetail{Location: "header.Idempotency-Key", Message: "expected length >= 1"}}
+		}
+	})
+	return errs
 }
 
 type (
@@ -156,6 +167,9 @@ func (a *api) startRun(ctx context.Context, in *startInput) (*startOutput, error
 	}
 	if b.At != nil && b.DelayMs > 0 {
 		return nil, a.errorOf(ctx, problem(http.StatusUnprocessableEntity, "invalid", "at and delayMs say the same thing: give one of them"))
+	}
+	if b.KeyForMs > 0 && b.Key == "" {
+		return nil, a.errorOf(ctx, problem(http.StatusUnprocessableEntity, "invalid", "keyForMs says how long a key is kept: give the key too"))
 	}
 	at, err := dueAt(b.At)
 	if err != nil {
