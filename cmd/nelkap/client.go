@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/nelkap/nelkap/internal/apitype"
 	"github.com/nelkap/nelkap/internal/client"
@@ -42,6 +43,9 @@ func (a *app) withJSON(help string, commands ...*cobra.Command) []*cobra.Command
 // asks makes a command's work of what it asks a server.
 func (a *app) asks(work func(command *cobra.Command, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
 	return func(command *cobra.Command, args []string) error {
+		if err := emptyFlag(command); err != nil {
+			return err
+		}
 		options, err := config.Asking(a.url, a.environ)
 		if err != nil {
 			return &codeError{exitUsage, err}
@@ -53,6 +57,17 @@ func (a *app) asks(work func(command *cobra.Command, c *client.Client, args []st
 		defer c.Close()
 		return hint(work(command, c, args))
 	}
+}
+
+// emptyFlag refuses a text that is given and empty, as a shell makes it of a variable that is not set: left out, a filter selects more than
+// was meant, and a key makes nothing one.
+func emptyFlag(command *cobra.Command) (err error) {
+	command.Flags().Visit(func(flag *pflag.Flag) {
+		if err == nil && flag.Value.Type() == "string" && flag.Value.String() == "" {
+			err = usageError(command, "--"+flag.Name+" is empty: give it a value, or leave it out")
+		}
+	})
+	return err
 }
 
 // hint adds to a refusal what the command line alone can tell.
