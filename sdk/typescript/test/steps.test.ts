@@ -491,9 +491,20 @@ test.each<[object, string]>([
   [{ at: new Date(0), delay: 1 }, "the run of workflow 'w' has both 'at' and 'delay': give one of them"],
   [{ at: 'soon' }, "at of the run of workflow 'w' is no time"],
   [{ delay: -1 }, "delay of the run of workflow 'w' is negative"],
-  [{ keyFor: 'x' }, "keyFor of the run of workflow 'w' is no duration"],
+  [{ key: 'k', keyFor: 'x' }, "keyFor of the run of workflow 'w' is no duration"],
+  [{ key: '' }, "the key of the run of workflow 'w' is no text: give one that is not empty"],
+  [{ key: 'ü'.repeat(257) }, "the key of the run of workflow 'w' has 514 bytes: give one of at most 512"],
+  [{ keyFor: '1d' }, "the run of workflow 'w' has 'keyFor' without 'key': give the key that it is kept for"],
 ])('a run with the options %j is refused', async (options, text) => {
   await expect(nelkap.run(nelkap.ref('w'), 1, options)).rejects.toThrow(text);
+  expect(server.seen).toEqual([]);
+});
+
+test.each([
+  ['', "the id of event 'e' is no text: give one that is not empty"],
+  ['ü'.repeat(129), "the id of event 'e' has 258 bytes: give one of at most 256"],
+])('an event with the id %j is refused', async (id, text) => {
+  await expect(nelkap.emit([{ event: 'e', payload: 1, id }])).rejects.toThrow(text);
   expect(server.seen).toEqual([]);
 });
 

@@ -5,13 +5,13 @@ import type { Definition } from './definition.js';
 /** Keys of runs and claims have up to 512 bytes of UTF-8. */
 const KEY_BYTES_MAX = 512;
 
-/** A key that can be claimed, or a TypeError that says what is wrong with it. */
-export function checkKey(key: unknown, what: string): string {
+/** A key or an id that names one thing, or a TypeError that says what is wrong with it. */
+export function checkKey(key: unknown, what: string, bytesMax: number = KEY_BYTES_MAX): string {
   if (typeof key !== 'string' || key === '')
     throw new TypeError(`${what} is no text: give one that is not empty`);
   const bytes = bytesOf(key);
-  if (bytes <= KEY_BYTES_MAX) return key;
-  throw new TypeError(`${what} has ${bytes} bytes: give one of at most ${KEY_BYTES_MAX}, such as a hash`);
+  if (bytes <= bytesMax) return key;
+  throw new TypeError(`${what} has ${bytes} bytes: give one of at most ${bytesMax}, such as a hash`);
 }
 
 /** The key that a workflow's `once` makes of the payload (K4); undefined without it. */

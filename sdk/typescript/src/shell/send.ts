@@ -8,6 +8,7 @@ import type { RunOptions } from '../run.js';
 import { checkName, type Definition, optionalMs, refuseOthers } from './definition.js';
 import { type Address, askedPauseMs, exchange, isPassing } from './http.js';
 import { typeId } from './key.js';
+import { checkKey } from './once.js';
 import { pause, pauseMs } from './pause.js';
 import { shared } from './process.js';
 import type { Scope, StepScope } from './scope.js';
@@ -17,6 +18,8 @@ const REQUEST_LIMIT_MS = 30_000;
 /** For so long a request that may succeed later is tried again. */
 const TRIES_MS_MAX = 30_000;
 const PAUSE_MS_MAX = 5_000;
+/** The API's. */
+const EVENT_ID_BYTES_MAX = 256;
 
 /** A send as the API takes it; `send` is added in a step, an id outside. */
 interface Sent {
@@ -53,6 +56,8 @@ export async function sendRun(
   const { key, keyFor, at, delay } = options;
   if (at !== undefined && delay !== undefined)
     throw new TypeError(`${what} has both 'at' and 'delay': give one of them`);
+  if (keyFor !== undefined && key === undefined)
+    throw new TypeError(`${what} has 'keyFor' without 'key': give the key that it is kept for`);
   const sent: Sent = {
     kind: 'run',
     name: definition.name,
@@ -61,7 +66,7 @@ export async function sendRun(
       workflow: definition.name,
       app: definition.app(),
       payload: encode(payload, 'payload'),
-      key,
+      key: key === undefined ? undefined : checkKey(key, `the key of ${what}`),
       keyForMs: optionalMs(keyFor, `keyFor of ${what}`),
       at: at === undefined ? undefined : instant(at, `at of ${what}`),
       delayMs: optionalMs(delay, `delay of ${what}`),
@@ -82,7 +87,10 @@ export async function sendEvents(
     const body = {
       event: event.event,
       payload: encode(event.payload, isList ? `[${at}].payload` : 'payload'),
-      id: event.id,
+      id:
+        event.id === undefined
+          ? undefined
+          : checkKey(event.id, `the id of event '${event.event}'`, EVENT_ID_BYTES_MAX),
       at: event.at === undefined ? undefined : instant(event.at, `at of event '${event.event}'`),
     };
     return { kind: 'event', name: checkName(event.event, 'an event'), isKeyed: event.id !== undefined, body };
