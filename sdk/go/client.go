@@ -57,6 +57,9 @@ func (a *App) send(ctx context.Context, r request, into any) error {
 	pause := 100 * time.Millisecond
 	for first := true; ; first = false {
 		again, asked, err := a.try(ctx, address, key, &r, into)
+		if first && r.hold > 0 {
+			started = time.Now() // what the server held it for was no failure
+		}
 		if !first && r.method == http.MethodDelete && isAPIError(err, "not_found") {
 			return nil // a try before this one removed it
 		}

@@ -4,7 +4,7 @@ import { Nelkap, RunCancelledError, RunFailedError, RunSkippedError, TimeoutErro
 import { base32, idempotencyKey, typeId } from '../src/shell/key.js';
 import { shared } from '../src/shell/process.js';
 import { callOf, play } from './app.js';
-import { patience } from './clock.js';
+import { manualClock, patience } from './clock.js';
 import { type Fault, faults, reply } from './server.js';
 import { log, nelkap, server } from './stage.js';
 
@@ -340,6 +340,27 @@ test('result gives up after its timeout, or when its signal says so', async () =
   await expect(
     nelkap.result('run_1', undefined, { signal: AbortSignal.abort(new Error('enough')) }),
   ).rejects.toThrow('enough');
+});
+
+test('result outlives a restart that comes late in a wait', async () => {
+  const clock = manualClock();
+  const begunAt = clock.now();
+  let asked = 0;
+  const answer = async (): Promise<Response> => {
+    // What the server holds a wait for is no failure, and uses up none of the patience.
+    if (++asked === 1) await new Promise<void>((then) => clock.after(29_000, then));
+    if (clock.now() - begunAt < 50_000) throw new TypeError('fetch failed');
+    return Response.json(run({ status: 'completed', endedAt: 'x', output: 7 }));
+  };
+  let isOver = false;
+  const result = new Nelkap({ url: 'http://server.test', fetch: answer })
+    .result('run_1')
+    .finally(() => (isOver = true));
+  const expected = expect(result).resolves.toBe(7);
+  // oxlint-disable-next-line no-unmodified-loop-condition
+  while (!isOver && (await clock.pass()));
+  clock.remove();
+  await expected;
 });
 
 test('result in a workflow warns that it holds the call open', async () => {

@@ -53,8 +53,10 @@ export async function getRun(
 ): Promise<Run> {
   const path = `/v1/runs/${encodeURIComponent(runId)}${waitMs > 0 ? `?waitMs=${waitMs}` : ''}`;
   const limitMs = waitMs + MARGIN_MS;
-  return (await persist(signal, () =>
-    exchange(address, shared().clock, { method: 'GET', path, limitMs, signal }),
+  return (await persist(
+    signal,
+    () => exchange(address, shared().clock, { method: 'GET', path, limitMs, signal }),
+    waitMs > 0,
   )) as Run;
 }
 

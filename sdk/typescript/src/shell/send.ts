@@ -219,14 +219,20 @@ async function deliver(address: Address, path: string, body: string, signal?: Ab
 }
 
 /** Tries again while a try may succeed: the same request, so that the server finds what a lost answer left (K6). */
-export async function persist<T>(signal: AbortSignal | undefined, request: () => Promise<T>): Promise<T> {
+export async function persist<T>(
+  signal: AbortSignal | undefined,
+  request: () => Promise<T>,
+  isHeld = false,
+): Promise<T> {
   const { clock } = shared();
-  const startedAt = clock.now();
+  let startedAt = clock.now();
   for (let fails = 0; ; fails++) {
     try {
       return await request();
     } catch (error) {
       if (signal?.aborted) throw signal.reason;
+      // What the server held a request for was no failure.
+      if (isHeld && fails === 0) startedAt = clock.now();
       if (!isPassing(error) || clock.now() - startedAt > TRIES_MS_MAX) throw error;
       const askedMs = Math.min(askedPauseMs(error), PAUSE_MS_MAX);
       await pause(clock, Math.max(askedMs, pauseMs(fails, PAUSE_MS_MAX)), signal);
