@@ -198,7 +198,8 @@ func (a *App) start(ctx context.Context, m *runMessage) (*started, error) {
 }
 
 // Result waits for the run's end and gives its output. It fails with the run's *RunError, or with an error that is
-// ErrCancelled or ErrSkipped. In a workflow it holds the call open meanwhile, and says so in the log.
+// ErrCancelled or ErrSkipped; the *RunError of a skipped run names the owner of its key. In a workflow it holds the call open
+// meanwhile, and says so in the log.
 func (h *Handle[Out]) Result(ctx context.Context) (out Out, err error) {
 	app := h.app
 	if app == nil {
@@ -307,6 +308,9 @@ func (r *RunRecord) failure() error {
 	case StatusCancelled:
 		return fmt.Errorf("%w (%s)", ErrCancelled, r.ID)
 	case StatusSkipped:
+		if r.Error != nil { // it names the owner
+			return fmt.Errorf("%w (%s): %w", ErrSkipped, r.ID, r.Error)
+		}
 		return fmt.Errorf("%w (%s)", ErrSkipped, r.ID)
 	case StatusCompleted, StatusQueued, StatusRunning, StatusWaiting:
 		return nil

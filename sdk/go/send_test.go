@@ -442,6 +442,7 @@ func TestResultWaitsForTheRunsEnd(t *testing.T) {
 		{"timed out", `{"id":"run_x","status":"failed","error":{"name":"TimeoutError","message":"late"}}`, nelkap.ErrTimeout, "late"},
 		{"cancelled", `{"id":"run_x","status":"cancelled"}`, nelkap.ErrCancelled, "run_x"},
 		{"skipped", `{"id":"run_x","status":"skipped"}`, nelkap.ErrSkipped, "run_x"},
+		{"skipped for another", `{"id":"run_x","status":"skipped","error":{"name":"RunSkippedError","message":"the run was skipped: run run_0 owns its key","fields":{"owner":"run_0"}}}`, nelkap.ErrSkipped, "run_0"},
 		{"other output", `{"id":"run_x","status":"completed","output":"text"}`, nil, "does not fit"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

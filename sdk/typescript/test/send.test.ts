@@ -322,7 +322,12 @@ test('result waits for the end and gives the output', async () => {
 test.each<[string, object, new (...args: any[]) => Error, RegExp]>([
   ['failed', { error: { name: 'TypeError', message: 'no card' } }, RunFailedError, /failed: no card/],
   ['cancelled', {}, RunCancelledError, /was cancelled/],
-  ['skipped', { owner: 'run_0' }, RunSkippedError, /run_0 owns its key/],
+  [
+    'skipped',
+    { error: { name: 'RunSkippedError', message: 'the run was skipped', fields: { owner: 'run_0' } } },
+    RunSkippedError,
+    /run_0 owns its key/,
+  ],
 ])('result of a %s run throws what became of it', async (status, parts, type, message) => {
   server.fault('/v1/runs/run_1', (response) => {
     reply(response, 200, run({ status, endedAt: 'x', ...parts }));

@@ -67,7 +67,7 @@ function outcome(run: Run): unknown {
     case 'cancelled':
       throw new RunCancelledError(run.id);
     case 'skipped':
-      throw new RunSkippedError(run.id, (run as { owner?: string | null }).owner ?? '');
+      throw new RunSkippedError(run.id, ownerOf(run));
     default: {
       const cause = plainError(run.error);
       throw new RunFailedError(
@@ -77,4 +77,10 @@ function outcome(run: Run): unknown {
       );
     }
   }
+}
+
+/** The run that owns a skipped run's key: a field of its error. */
+function ownerOf({ error }: Run): string {
+  const { owner } = plainError(error) as { owner?: unknown };
+  return typeof owner === 'string' ? owner : '';
 }
