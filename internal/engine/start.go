@@ -33,6 +33,8 @@ var (
 	ErrAmbiguousWorkflow = errors.New("several apps have this workflow")
 	// ErrAmbiguousSend: two sends of a step changed places (K1).
 	ErrAmbiguousSend = errors.New("two sends of this step changed places: give each an id or a key")
+	// ErrIDUsed: the id that a client drew for a run is that of another, which it did not ask for.
+	ErrIDUsed = errors.New("the id is that of another run")
 	// ErrRequestDiffers: the Idempotency-Key was used for another request.
 	ErrRequestDiffers = errors.New("the Idempotency-Key was used for another request")
 )
@@ -225,7 +227,11 @@ func (e *Engine) start(ctx context.Context, b birth) (Started, error) {
 	}
 	e.giveBack(q)
 	if errors.Is(err, store.ErrExists) {
-		return e.existing(ctx, b, b.run.ID, true)
+		s, err := e.existing(ctx, b, b.run.ID, true)
+		if there := &s.Run.Run; err == nil && (there.App != b.run.App || there.Workflow != b.run.Workflow || there.ReplayOf != b.run.ReplayOf) {
+			return Started{}, ErrIDUsed
+		}
+		return s, err
 	}
 	if err != nil {
 		return Started{}, err

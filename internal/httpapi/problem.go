@@ -43,6 +43,7 @@ var known = []struct {
 	{engine.ErrUnknownWorkflow, http.StatusUnprocessableEntity, "workflow_unknown", "start the app that has it, or see GET /v1/workflows for those that there are"},
 	{engine.ErrAmbiguousWorkflow, http.StatusUnprocessableEntity, "workflow_ambiguous", ""},
 	{engine.ErrAmbiguousSend, http.StatusConflict, "ambiguous_send", ""},
+	{engine.ErrIDUsed, http.StatusUnprocessableEntity, "invalid", "draw a new one for each run"},
 	{engine.ErrRequestDiffers, http.StatusUnprocessableEntity, "idempotency_key_reused", "give each request a key of its own"},
 	{engine.ErrSuperseded, http.StatusConflict, "superseded", "the newer call goes on with the run"},
 	{engine.ErrEnded, http.StatusConflict, "ended", "nothing more is to be done for it"},

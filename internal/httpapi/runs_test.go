@@ -391,3 +391,22 @@ func TestWhatIsNotThere(t *testing.T) {
 		}
 	}
 }
+
+// An id that a client draws stands for one request. Told that another one was created, it would take a run that was never started for its own.
+func TestAnIDOfAnotherRunIsRefused(t *testing.T) {
+	s := start(t)
+	s.app("shop", apptest.On("echo", echo), apptest.On("charge", echo))
+	drawn := id.New(id.Run)
+	first, second := s.start(client.StartRun{Workflow: "echo", ID: drawn}), s.start(client.StartRun{Workflow: "echo"})
+	if again := s.start(client.StartRun{Workflow: "echo", ID: drawn}); again.ID != first.ID || !again.Created {
+		t.Errorf("a try again: %+v", again)
+	}
+	s.post("/v1/runs", `{"workflow":"charge","id":"`+drawn+`"}`).problem(t, http.StatusUnprocessableEntity, "invalid")
+	s.post("/v1/runs/"+second.ID+"/replay", `{"id":"`+drawn+`"}`).problem(t, http.StatusUnprocessableEntity, "invalid")
+	replay := `{"id":"` + id.New(id.Run) + `"}`
+	one := decode[apitype.StartedRun](t, s.post("/v1/runs/"+first.ID+"/replay", replay), http.StatusCreated)
+	if again := decode[apitype.StartedRun](t, s.post("/v1/runs/"+first.ID+"/replay", replay), http.StatusCreated); again.ID != one.ID || !again.Created {
+		t.Errorf("a replay's try again: %+v", again)
+	}
+	s.post("/v1/runs/"+second.ID+"/replay", replay).problem(t, http.StatusUnprocessableEntity, "invalid")
+}
