@@ -33,20 +33,80 @@ var setUpHuma = sync.OnceFunc(func() {
 	}
 })
 
-// unmarshal reads a described body. Users' values in it keep their bytes, so numbers are not turned into Go's, which are smaller.
+// Bounds of what is made of a described body before it is known to fit, and of what is said of one that does not.
+const (
+	membersMax     = 100      // of the body itself: several times those that are known
+	opaqueBytesMin = 64 << 10 // what has more, and has parts, is a user's value, or does not fit anyway
+	faultsMax      = 10       // of a request, each with its place
+)
+
+// unmarshal reads a described body. Users' values in it keep their bytes, so numbers are not turned into Go's, which are smaller. huma reads
+// each body twice: first into an any, to look whether it fits.
 func unmarshal(data []byte, v any) error {
 	if !utf8.Valid(data) {
 		return errors.New("the body is not valid UTF-8")
 	}
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.UseNumber()
-	if err := decoder.Decode(v); err != nil {
+	into := v
+	if look, ok := v.(*any); ok {
+		into = &looked{look}
+	}
+	if err := decoder.Decode(into); err != nil {
 		return err
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("something follows the JSON")
 	}
 	return nil
+}
+
+// looked is the any that huma looks at. A user's value in it stays as it came, without its parts, which would take fifty times its bytes.
+type looked struct{ into *any }
+
+// opaque stands for a value whose parts are not looked at.
+type opaque struct{}
+
+// UnmarshalJSON is given JSON that is one value, and whole.
+func (l *looked) UnmarshalJSON(text []byte) error {
+	if text[0] != '{' {
+		return l.read(text)
+	}
+	members := map[string]any{}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	if _, err := decoder.Token(); err != nil {
+		return err
+	}
+	for n := 0; decoder.More(); n++ {
+		if n == membersMax {
+			return fmt.Errorf("the body has more than %d fields, most of which are not known: a value of your own goes into its payload", membersMax)
+		}
+		name, err := decoder.Token()
+		if err != nil {
+			return err
+		}
+		var member json.RawMessage
+		if err := decoder.Decode(&member); err != nil {
+			return err
+		}
+		var value any
+		if err := (&looked{&value}).read(member); err != nil {
+			return err
+		}
+		members[fmt.Sprint(name)] = value
+	}
+	*l.into = members
+	return nil
+}
+
+func (l *looked) read(text []byte) error {
+	if len(text) > opaqueBytesMin && (text[0] == '{' || text[0] == '[') {
+		*l.into = opaque{}
+		return nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	return decoder.Decode(l.into)
 }
 
 // checkQuery refuses a query that huma would read in part: it takes the first of several values, and leaves out what is empty, or not escaped
@@ -88,7 +148,11 @@ func newHumaError(status int, message string, errs ...error) *apitype.Problem {
 		code = "internal"
 	}
 	p := problem(status, code, message)
-	for _, err := range errs {
+	for i, err := range errs {
+		if i == faultsMax {
+			p.Detail += fmt.Sprintf(", and %d more", len(errs)-i)
+			break
+		}
 		var detailer huma.ErrorDetailer
 		if errors.As(err, &detailer) {
 			d := detailer.ErrorDetail()

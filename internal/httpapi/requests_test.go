@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -116,6 +117,45 @@ func TestAMisspeltFilterIsRefused(t *testing.T) {
 	s := start(t)
 	for _, path := range []string{"/v1/runs?staus=failed", "/v1/events?name=a", "/v1/workflows?apps=x"} {
 		s.do(raw{method: http.MethodGet, path: path}).problem(t, http.StatusUnprocessableEntity, "invalid")
+	}
+}
+
+// A payload that is posted without what belongs around it may have any number of fields, none of which is known: what is said of them is
+// bounded, and so is the work.
+func TestABodyOfManyUnknownFieldsIsRefusedInShort(t *testing.T) {
+	s := start(t)
+	var fields strings.Builder
+	for i := range 20_000 {
+		fmt.Fprintf(&fields, `"sku-%d":%d,`, i, i)
+	}
+	some, _, _ := strings.Cut(fields.String(), `"sku-50"`)
+	for _, body := range []string{`{"workflow":"echo",` + fields.String() + `"z":1}`, `{"workflow":"echo",` + some + `"z":1}`} {
+		for _, path := range []string{"/v1/runs", "/v1/runs/x/replay", "/v1/events"} {
+			if a := s.post(path, body); a.status < 400 || a.status >= 500 || len(a.body) > 4<<10 {
+				t.Errorf("%s: %d with %d bytes: %.200s", path, a.status, len(a.body), a.body)
+			}
+		}
+	}
+	query := "?" + strings.ReplaceAll(strings.ReplaceAll(fields.String()[:20_000], `"`, ""), ",", "&")
+	if a := s.do(raw{method: http.MethodGet, path: "/v1/runs" + strings.ReplaceAll(query, ":", "=") + "z=1"}); a.status != http.StatusUnprocessableEntity || len(a.body) > 4<<10 {
+		t.Errorf("%d with %d bytes", a.status, len(a.body))
+	}
+}
+
+// Nobody makes Go values of a payload's parts, which would take fifty times its bytes. What is counted is all that this process allocates
+// meanwhile, client and app included, for a mebibyte.
+func TestAPayloadOfManyValuesTakesLittleMemory(t *testing.T) {
+	s := start(t)
+	s.app("shop", apptest.On("echo", echo))
+	many := `[` + strings.Repeat(`{},`, mebi/3) + `{}]`
+	for body, status := range map[string]int{`{"workflow":"echo","payload":` + many + `}`: http.StatusCreated, many: http.StatusUnprocessableEntity, `{"workflow":` + many + `}`: http.StatusUnprocessableEntity} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		a := s.post("/v1/runs", body)
+		runtime.ReadMemStats(&after)
+		if took := (after.TotalAlloc - before.TotalAlloc) / mebi; a.status != status || took > 60 {
+			t.Errorf("%.20s…: %d, and %d MiB were taken", body, a.status, took)
+		}
 	}
 }
 
