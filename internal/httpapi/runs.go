@@ -138,7 +138,7 @@ type (
 func (a *api) runs(h huma.API) {
 	huma.Register(h, huma.Operation{
 		OperationID: "startRun", Method: http.MethodPost, Path: "/v1/runs", Summary: "Start a run", DefaultStatus: http.StatusCreated,
-		Description: "Answers 201 with the new run, or 200 with the one that the key, the id or the Idempotency-Key started before. With waitMs it answers when that run has ended, or the time is up.", MaxBodyBytes: runBytesMax, BodyReadTimeout: bodyTimeout,
+		Description: "Answers 201 with the new run, or 200 with the one that the key started before. The same request again, by its id or its Idempotency-Key, is answered as the first was. With waitMs it answers when that run has ended, or the time is up.", MaxBodyBytes: runBytesMax, BodyReadTimeout: bodyTimeout,
 	}, a.startRun)
 	huma.Register(h, huma.Operation{OperationID: "listRuns", Method: http.MethodGet, Path: "/v1/runs", Summary: "List runs, newest first"}, a.listRuns)
 	huma.Register(h, huma.Operation{OperationID: "getRun", Method: http.MethodGet, Path: "/v1/runs/{id}", Summary: "Get a run"}, a.getRun)
