@@ -114,7 +114,10 @@ func (l *looked) read(text []byte) error {
 func checkQuery(query string) error {
 	seen := map[string]bool{}
 	for pair := range strings.SplitSeq(query, "&") {
-		escaped, value, valued := strings.Cut(pair, "=")
+		if pair == "" {
+			continue
+		}
+		escaped, value, _ := strings.Cut(pair, "=")
 		name, err := url.QueryUnescape(escaped)
 		if err == nil {
 			_, err = url.QueryUnescape(value)
@@ -122,9 +125,9 @@ func checkQuery(query string) error {
 		switch {
 		case err != nil:
 			return fmt.Errorf("the query can't be read: %w; a %% is written %%25", err)
-		case seen[name] && pair != "":
+		case seen[name]:
 			return fmt.Errorf("the query has %q twice: give it once", name)
-		case valued && value == "" && name != "cursor":
+		case value == "" && name != "cursor":
 			return fmt.Errorf("the query's %q is empty: give it a value, or leave it out", name)
 		}
 		seen[name] = true

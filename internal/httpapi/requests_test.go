@@ -361,7 +361,7 @@ func TestAFilterThatCantBeReadIsRefused(t *testing.T) {
 	}
 	for _, path := range []string{
 		"/v1/runs?key=50%", "/v1/runs?key=50%25&key=a", "/v1/runs?limit=1&key=%zz", "/v1/runs?%zz=1", "/v1/events?event=%", "/v1/runs?ke%79=a&key=b", "/v1/runs?key=",
-		"/v1/runs?status=failed&workflow=",
+		"/v1/runs?status=failed&workflow=", "/v1/runs?key",
 	} {
 		s.do(raw{method: http.MethodGet, path: path}).problem(t, http.StatusBadRequest, "bad_request")
 	}
