@@ -494,7 +494,7 @@ test.each<[object, string]>([
   [{ key: 'k', keyFor: 'x' }, "keyFor of the run of workflow 'w' is no duration"],
   [{ key: '' }, "the key of the run of workflow 'w' is no text: give one that is not empty"],
   [{ key: 'ü'.repeat(257) }, "the key of the run of workflow 'w' has 514 bytes: give one of at most 512"],
-  [{ keyFor: '1d' }, "the run of workflow 'w' has 'keyFor' without 'key': give the key that it is kept for"],
+  [{ keyFor: '1d' }, "the run of workflow 'w' has 'keyFor' without 'key': give both"],
 ])('a run with the options %j is refused', async (options, text) => {
   await expect(nelkap.run(nelkap.ref('w'), 1, options)).rejects.toThrow(text);
   expect(server.seen).toEqual([]);

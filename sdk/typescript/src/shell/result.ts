@@ -67,7 +67,8 @@ function outcome(run: Run): unknown {
     case 'cancelled':
       throw new RunCancelledError(run.id);
     case 'skipped':
-      throw new RunSkippedError(run.id, ownerOf(run));
+      // Its error names the owner of the key.
+      throw new RunSkippedError(run.id, (plainError(run.error) as { owner?: string }).owner ?? '');
     default: {
       const cause = plainError(run.error);
       throw new RunFailedError(
@@ -77,10 +78,4 @@ function outcome(run: Run): unknown {
       );
     }
   }
-}
-
-/** The run that owns a skipped run's key: a field of its error. */
-function ownerOf({ error }: Run): string {
-  const { owner } = plainError(error) as { owner?: unknown };
-  return typeof owner === 'string' ? owner : '';
 }

@@ -57,7 +57,7 @@ export async function sendRun(
   if (at !== undefined && delay !== undefined)
     throw new TypeError(`${what} has both 'at' and 'delay': give one of them`);
   if (keyFor !== undefined && key === undefined)
-    throw new TypeError(`${what} has 'keyFor' without 'key': give the key that it is kept for`);
+    throw new TypeError(`${what} has 'keyFor' without 'key': give both`);
   const sent: Sent = {
     kind: 'run',
     name: definition.name,
@@ -222,7 +222,7 @@ async function deliver(address: Address, path: string, body: string, signal?: Ab
 export async function persist<T>(
   signal: AbortSignal | undefined,
   request: () => Promise<T>,
-  isHeld = false,
+  isHeld?: boolean,
 ): Promise<T> {
   const { clock } = shared();
   let startedAt = clock.now();
