@@ -20,6 +20,9 @@ import (
 	"github.com/nelkap/nelkap/internal/config"
 )
 
+// patience is how long a command that has begun goes on without its server: a watch, or a wait for a run, outlives a restart.
+const patience = 30 * time.Second
+
 // payloadBytesMax bounds what --payload reads: more than any payload may have, so that the server says how much that is.
 const payloadBytesMax = 8 << 20
 
@@ -50,7 +53,7 @@ func (a *app) asks(work func(command *cobra.Command, c *client.Client, args []st
 		if err != nil {
 			return &codeError{exitUsage, err}
 		}
-		c, err := client.New(client.Options{URL: options.URL, Key: options.Key})
+		c, err := client.New(client.Options{URL: options.URL, Key: options.Key, Patience: patience})
 		if err != nil {
 			return &codeError{exitUsage, err}
 		}

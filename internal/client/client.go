@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/apitype"
@@ -25,9 +26,10 @@ import (
 const (
 	triesMax      = 4
 	firstPause    = 100 * time.Millisecond // doubled after each try: a server that restarts is back within a second
-	answerWithin  = 60 * time.Second       // beside what the server is asked to wait
-	answerBytes   = 256 << 20              // a page of the largest runs
-	waitMax       = 30 * time.Second       // the API's
+	pauseMax      = 2 * time.Second
+	answerWithin  = 60 * time.Second // beside what the server is asked to wait
+	answerBytes   = 256 << 20        // a page of the largest runs
+	waitMax       = 30 * time.Second // the API's
 	excerptLength = 200
 )
 
@@ -41,6 +43,9 @@ var ErrStranger = errors.New("this is no Nelkap server")
 type Options struct {
 	URL string // http or https; a path before /v1 is kept
 	Key string // the API key; empty for a server of dev
+	// Patience is how long a server that has answered before is asked again once it does not: it may be on its way to another machine. Zero:
+	// as one that never has.
+	Patience time.Duration
 }
 
 // Client asks one server. It may be used by many goroutines.
@@ -49,6 +54,9 @@ type Client struct {
 	shown string // base without a password
 	key   string
 	http  *http.Client
+
+	patience time.Duration
+	answered atomic.Bool // a server has
 }
 
 // New makes a client. It asks nothing yet.
@@ -59,7 +67,7 @@ func New(o Options) (*Client, error) {
 	}
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10}
 	return &Client{
-		base: strings.TrimRight(u.String(), "/"), shown: strings.TrimRight(u.Redacted(), "/"), key: o.Key,
+		base: strings.TrimRight(u.String(), "/"), shown: strings.TrimRight(u.Redacted(), "/"), key: o.Key, patience: o.Patience,
 		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}, nil
 }
@@ -91,9 +99,17 @@ func (c *Client) ask(ctx context.Context, r request, into any) error {
 		}
 	}
 	pause := firstPause
+	var failing time.Time
 	for try := 1; ; try++ {
 		err := c.once(ctx, r, body, into)
-		if err == nil || try == triesMax || !again(err) {
+		if err == nil || !again(err) {
+			c.answered.Store(err == nil || c.answered.Load())
+			return err
+		}
+		if try == 1 {
+			failing = time.Now()
+		}
+		if try >= triesMax && !(c.answered.Load() && time.Since(failing) < c.patience) {
 			return err
 		}
 		timer := time.NewTimer(pause)
@@ -103,7 +119,7 @@ func (c *Client) ask(ctx context.Context, r request, into any) error {
 			timer.Stop()
 			return err
 		}
-		pause *= 2
+		pause = min(2*pause, pauseMax)
 	}
 }
 

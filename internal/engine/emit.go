@@ -121,10 +121,7 @@ func (e *Engine) emitOnce(ctx context.Context, env string, events []NewEvent, re
 	}
 	for k, i := range keyed {
 		if !res.Keys[k].Taken {
-			if out[i], err = e.standingEvent(ctx, env, events[i], res.Keys[k].Key); err != nil {
-				e.giveBackAll(runs)
-				return nil, false, err
-			}
+			out[i] = e.standingEvent(ctx, env, events[i], res.Keys[k].Key)
 			e.giveBackAll(runs[i : i+1])
 			runs[i] = nil
 		}
@@ -260,14 +257,14 @@ func (e *Engine) giveBackAll(runs [][]launched) {
 	}
 }
 
-// standingEvent answers an event whose key is taken with the event that has it. Past the retention of events the key still
-// knows that there was one.
-func (e *Engine) standingEvent(ctx context.Context, env string, ev NewEvent, key store.Key) (Emitted, error) {
+// standingEvent answers an event whose key is taken with the event that has it. Past the retention of events the key still knows that there was
+// one. So it does where the event can't be read: those beside it are stored, and who was told of a failure would emit them again.
+func (e *Engine) standingEvent(ctx context.Context, env string, ev NewEvent, key store.Key) Emitted {
 	stored, err := e.store.Event(ctx, env, ev.Name, key.Owner)
-	if errors.Is(err, store.ErrNotFound) {
-		stored, err = store.Event{Env: env, ID: key.Owner, Name: ev.Name, Payload: ev.Payload}, nil
+	if err != nil {
+		stored = store.Event{Env: env, ID: key.Owner, Name: ev.Name, Payload: ev.Payload}
 	}
-	return Emitted{Event: stored, PayloadDiffers: key.Hash != hashOf(ev.Payload)}, err
+	return Emitted{Event: stored, PayloadDiffers: key.Hash != hashOf(ev.Payload)}
 }
 
 // emitReplayed answers a request that came before: with the ids that were drawn then, it finds what it made. It makes nothing: what is not

@@ -541,3 +541,36 @@ func TestALineFullOfRunsForLaterHoldsUpNoneThatIsDue(t *testing.T) {
 		want(t, "the run that is called", a.next(t, 3*time.Second).Run.ID, later)
 	})
 }
+
+// overtaken is a store in which an event is not there yet when it is looked for, and can't be read when its key has turned out to be taken.
+type overtaken struct {
+	store.Store
+	name  string // the event's
+	reads int
+}
+
+func (o *overtaken) Event(ctx context.Context, env, name, id string) (store.Event, error) {
+	if name != o.name {
+		return o.Store.Event(ctx, env, name, id)
+	}
+	if o.reads++; o.reads <= 2 { // one for each emit, before its commit
+		return store.Event{}, store.ErrNotFound
+	}
+	return store.Event{}, errors.New("the store can't be read")
+}
+
+// Rule E1: of a list that is stored in part, since some of it was there, no failure is told: those without an id would be emitted again.
+func TestEventsThatAreStoredAreAnsweredWhateverCanBeReadThen(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &overtaken{Store: memory.New(), name: "paid"}
+		a := newApp(wire.Workflow{Name: "w", Triggers: []wire.Trigger{{Event: "sent"}}})
+		n := startNode(t, s, a, engine.Options{})
+		n.know(t)
+		want(t, "created", n.emit(t, engine.NewEvent{Name: "paid", ID: "o_1"})[0].Created, true)
+		list := n.emit(t, engine.NewEvent{Name: "paid", ID: "o_1", Payload: jsontext.Value(`2`)}, engine.NewEvent{Name: "sent"})
+		want(t, "created", fmt.Sprint(list[0].Created, list[1].Created), "false true")
+		want(t, "the first one's id", list[0].Event.ID, "o_1")
+		want(t, "differs", list[0].PayloadDiffers, true)
+		want(t, "the run of the second", a.next(t, time.Second).Run.Workflow, "w")
+	})
+}
