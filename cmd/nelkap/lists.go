@@ -24,7 +24,7 @@ func (a *app) appsCommand() *cobra.Command {
 	command := &cobra.Command{Use: "apps", Short: "List apps", Args: cobra.ArbitraryArgs, RunE: listOr(list)}
 	command.AddCommand(
 		&cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List apps, and the addresses at which one is expected", Args: args(0, 0, "no arguments"), RunE: list},
-		a.appsSyncCommand(),
+		a.appsSyncCommand(), a.appsRmCommand(),
 	)
 	return command
 }
@@ -81,6 +81,16 @@ func (a *app) appsSyncCommand() *cobra.Command {
 	}
 	command.Flags().IntVar(&concurrency, "concurrency", 0, "how many calls the app gets at once (default: as it is)")
 	return command
+}
+
+func (a *app) appsRmCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "rm APP", Aliases: []string{"delete"}, Short: "Remove an app that is no longer there", Args: args(1, 1, "an app's name"),
+		Long: "Nothing starts its workflows any more, and its address is forgotten. Its runs that live wait, until it is synced again.",
+		RunE: a.asks(func(command *cobra.Command, c *client.Client, args []string) error {
+			return c.RemoveApp(command.Context(), args[0])
+		}),
+	}
 }
 
 func (a *app) workflowsCommand() *cobra.Command {

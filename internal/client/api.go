@@ -305,6 +305,11 @@ func (c *Client) PutApp(ctx context.Context, address string, concurrency int) (a
 	return out, err
 }
 
+// RemoveApp removes an app that is no longer there.
+func (c *Client) RemoveApp(ctx context.Context, name string) error {
+	return c.ask(ctx, request{method: http.MethodDelete, path: "/v1/apps/" + url.PathEscape(name)}, nil)
+}
+
 // Workflows lists workflows; app selects those of one app, and may be empty.
 func (c *Client) Workflows(ctx context.Context, app string) (apitype.List[apitype.Workflow], error) {
 	query := url.Values{}

@@ -253,7 +253,7 @@ func (e *Engine) syncApp(ctx context.Context, s *source, concurrency int) (name 
 		err = e.take(s, manifest, describeOptions{writes: writes, sync: true, concurrency: concurrency})
 		if err == nil {
 			e.apps.left(appID{s.env, manifest.App})
-			err = e.known(ctx, s.url)
+			err = e.known(ctx, e.apps.at(s.url))
 		}
 		if !errors.Is(err, errOutdated) {
 			return manifest.App, err
@@ -305,7 +305,7 @@ func (e *Engine) Apps(env string) []AppInfo {
 	defer r.mu.Unlock()
 	list := []AppInfo{}
 	for id, a := range r.apps {
-		if id.env == env {
+		if id.env == env && !a.source.removed() {
 			list = append(list, AppInfo{
 				Name: id.name, URL: ShownURL(a.source.url), Reason: a.why(), NextLookAt: a.source.nextLook, SeenAt: a.record.SeenAt, SDK: a.manifest.SDK,
 				Concurrency: or(a.record.Concurrency, e.options.Concurrency), Workflows: a.manifest.Workflows, Gone: a.record.Gone, Problems: a.problems,

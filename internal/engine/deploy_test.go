@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -445,5 +446,109 @@ func TestASyncIsKnownToEveryNodeWhenItIsAnswered(t *testing.T) {
 			t.Errorf("with a node that says nothing the sync took %v", took)
 		}
 		c.ways[2].cut.Store(false)
+	})
+}
+
+// sync registers the app as its deploy does, at an address that no operator has named.
+func (n *node) sync(t *testing.T) {
+	t.Helper()
+	if _, err := n.PutApp(t.Context(), engine.DefaultEnv, engine.AppRequest{URL: "http://127.0.0.1:3000"}, false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What is no longer deployed is removed: nothing starts it any more, on any server, and its runs go on once it is back.
+func TestARemovedAppIsNotStarted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w", Triggers: []wire.Trigger{{Event: "paid"}, {Schedule: "* * * * *"}}})
+		s := memory.New()
+		n := startNode(t, s, a, engine.Options{})
+		n.sync(t)
+		run := n.start(t, "w").Run.ID
+		a.next(t, time.Second).end(t, throws) // it is tried again in a second
+		want(t, "removed", n.RemoveApp(t.Context(), engine.DefaultEnv, a.manifest.App), nil)
+		removed := func(n *node) {
+			t.Helper()
+			want(t, "apps", len(n.Apps(engine.DefaultEnv)), 0)
+			want(t, "runs of an event", n.emit(t, engine.NewEvent{Name: "paid"})[0].Event.Runs, 0)
+			if _, err := n.StartRun(t.Context(), engine.StartRequest{Env: engine.DefaultEnv, Workflow: "w"}); !errors.Is(err, engine.ErrUnknownWorkflow) {
+				t.Errorf("it is started: %v", err)
+			}
+			if err := n.RemoveApp(t.Context(), engine.DefaultEnv, a.manifest.App); !errors.Is(err, engine.ErrUnknownApp) {
+				t.Errorf("it is removed again: %v", err)
+			}
+			a.none(t, 3*time.Minute)
+			if w := n.Waiting(n.run(t, run).Run); w == nil || !strings.Contains(w.Reason, "it was removed") {
+				t.Errorf("its run waits for %+v", w)
+			}
+		}
+		removed(n)
+		schedules, err := s.Schedules(t.Context(), store.ScheduleQuery{Limit: 10})
+		want(t, "reading", err, nil)
+		want(t, "schedules", len(schedules), 0)
+		n.stop()
+		n = startNode(t, s, a, engine.Options{})
+		removed(n)
+		n.sync(t)
+		want(t, "the run that goes on", a.next(t, time.Second).Run.ID, run)
+		want(t, "runs of an event", n.emit(t, engine.NewEvent{Name: "paid"})[0].Event.Runs, 1)
+	})
+}
+
+// Who removes what is still used is told by what.
+func TestAnAppThatIsUsedIsNotRemoved(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n := startNode(t, memory.New(), a, engine.Options{})
+		refused := func(why string) {
+			t.Helper()
+			if err := n.RemoveApp(t.Context(), engine.DefaultEnv, a.manifest.App); !errors.Is(err, engine.ErrAppUsed) || !strings.Contains(err.Error(), why) {
+				t.Errorf("%v, want %q", err, why)
+			}
+		}
+		n.sync(t)
+		if _, err := n.PutSchedule(t.Context(), engine.ScheduleRequest{Env: engine.DefaultEnv, ID: "s_1", Workflow: "w", Expression: "@daily"}); err != nil {
+			t.Fatal(err)
+		}
+		refused(`"s_1"`)
+		want(t, "dropped", n.DropSchedule(t.Context(), engine.DefaultEnv, "s_1"), nil)
+		n.AddApp("http://127.0.0.1:3000")
+		time.Sleep(time.Minute)
+		refused("http://127.0.0.1:3000")
+		a.fail(&call.Outcome{Kind: call.Unusable, Reason: "nothing listens there"})
+		time.Sleep(time.Minute)
+		want(t, "removed", n.RemoveApp(t.Context(), engine.DefaultEnv, a.manifest.App), nil)
+		a.none(t, time.Minute)
+		a.fail(nil)
+		time.Sleep(2 * time.Minute)
+		want(t, "apps once it answers where an operator expects it", len(n.Apps(engine.DefaultEnv)), 1)
+	})
+}
+
+// Whichever node is asked next knows that an app was removed, and none that looks at it meanwhile brings it back.
+func TestARemovedAppIsRemovedOnAllNodes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := &cluster{store: memory.New(), app: newApp(wire.Workflow{Name: "w"})}
+		for range 3 {
+			c.join(t, engine.Options{})
+		}
+		c.nodes[0].sync(t)
+		time.Sleep(15 * time.Second)
+		apps := func() (counts [3]int) {
+			for i, n := range c.nodes {
+				counts[i] = len(n.Apps(engine.DefaultEnv))
+			}
+			return counts
+		}
+		want(t, "apps", apps(), [3]int{1, 1, 1})
+		c.app.deploy("h2", wire.Workflow{Name: "w"}, wire.Workflow{Name: "v"}) // which a look takes up
+		want(t, "removed", c.nodes[1].RemoveApp(t.Context(), engine.DefaultEnv, c.app.manifest.App), nil)
+		want(t, "apps", apps(), [3]int{})
+		time.Sleep(5 * time.Minute)
+		want(t, "apps after a while", apps(), [3]int{})
+		c.nodes[2].sync(t)
+		want(t, "apps once it is back", apps(), [3]int{1, 1, 1})
+		c.nodes[0].start(t, "w")
+		c.app.next(t, 10*time.Second) // like an app that was away, it has its share once the others have seen that it is back
 	})
 }

@@ -49,14 +49,13 @@ func (e *Engine) runPeers() {
 	}
 }
 
-// known waits until every other node that works has said that it knows the apps of an address as this one does, so that whichever is asked next
-// starts by them. One that does not say so within knownTime is not waited for: it is about to be lost, or to learn it.
-func (e *Engine) known(ctx context.Context, url string) error {
-	apps := e.apps.at(url)
+// known waits until every other node that works has said that it knows apps in these versions, so that whichever is asked next starts by
+// them. One that does not say so within knownTime is not waited for: it is about to be lost, or to learn it.
+func (e *Engine) known(ctx context.Context, apps []peerApp) error {
 	unknown := func(a peerApp) bool { return !e.peers.know(appID{a.Env, a.Name}, a.Version) }
 	for waited := time.Duration(0); slices.ContainsFunc(apps, unknown); waited += beatPause {
 		if waited >= knownTime {
-			e.log.Warn("an app was taken over, and not every node has said yet that it knows", "url", ShownURL(url))
+			e.log.Warn("an app has changed, and not every node has said yet that it knows", "apps", apps)
 			return nil
 		}
 		pause(ctx, beatPause)

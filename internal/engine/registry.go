@@ -110,7 +110,7 @@ func (r *registry) reload(record store.App) error {
 func (r *registry) adoptTold(record store.App) error {
 	err := r.adopt(record)
 	if err == nil {
-		r.sources[record.URL].told = true
+		r.apps[appID{record.Env, record.Name}].source.told = true
 	}
 	return err
 }
@@ -124,7 +124,9 @@ func (r *registry) adopt(record store.App) error {
 	id := appID{record.Env, record.Name}
 	a := r.apps[id]
 	s := r.sources[record.URL]
-	if s == nil {
+	if record.URL == "" {
+		s = removedSource(record.Env)
+	} else if s == nil {
 		s = &source{env: record.Env, url: record.URL, private: record.Private}
 		r.sources[record.URL] = s
 	}
@@ -242,7 +244,7 @@ func (r *registry) target(id appID) (call.Target, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a := r.apps[id]
-	if a == nil {
+	if a == nil || a.source.removed() {
 		return call.Target{}, fmt.Errorf("no app %q is known", id.name)
 	}
 	return call.Target{URL: a.source.url, Private: a.source.private}, nil
@@ -253,7 +255,7 @@ func (r *registry) answered(id appID) (paused bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a := r.apps[id]
-	if a == nil || a.source.reason == "" {
+	if a == nil || a.source.reason == "" || a.source.removed() {
 		return false
 	}
 	a.source.reason, a.source.failures = "", 0
@@ -307,7 +309,7 @@ func (r *registry) heard(id appID, hash string, now time.Time) {
 func (r *registry) failed(s *source, reason string, now time.Time, jitter float64) (news bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s.answered && s.reason != "" && now.Before(s.nextLook) {
+	if s.removed() || s.answered && s.reason != "" && now.Before(s.nextLook) {
 		return false
 	}
 	news = s.reason != reason
@@ -430,7 +432,7 @@ func (r *registry) startedBy(env, event string) []target {
 func (r *registry) find(env, appName, workflow string) ([]target, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if appName != "" && r.apps[appID{env, appName}] == nil {
+	if a := r.apps[appID{env, appName}]; appName != "" && (a == nil || a.source.removed()) {
 		return nil, fmt.Errorf("no app %q is known here: %w", appName, ErrUnknownWorkflow)
 	}
 	var list []target

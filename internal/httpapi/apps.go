@@ -25,6 +25,9 @@ type (
 			Concurrency int    `json:"concurrency,omitempty" minimum:"1" maximum:"10000" doc:"how many calls it gets at once"`
 		}
 	}
+	removeAppInput struct {
+		Name string `path:"name" maxLength:"256"`
+	}
 	workflowsInput struct {
 		App string `query:"app"`
 	}
@@ -36,6 +39,10 @@ func (a *api) apps(h huma.API) {
 		OperationID: "putApp", Method: http.MethodPut, Path: "/v1/apps", Summary: "Register an app, or read its manifest again now",
 		Description: "Asks the app at the address what it is. What it no longer has is forgotten at once.",
 	}, a.putApp)
+	huma.Register(h, huma.Operation{
+		OperationID: "removeApp", Method: http.MethodDelete, Path: "/v1/apps/{name}", Summary: "Remove an app that is no longer there", DefaultStatus: http.StatusNoContent,
+		Description: "Nothing starts its workflows any more, and its address is forgotten. Its runs that live wait, until it is registered again.",
+	}, a.removeApp)
 	huma.Register(h, huma.Operation{OperationID: "listWorkflows", Method: http.MethodGet, Path: "/v1/workflows", Summary: "List workflows"}, a.listWorkflows)
 }
 
@@ -53,6 +60,13 @@ func (a *api) putApp(ctx context.Context, in *putAppInput) (*appOutput, error) {
 		return nil, a.errorOf(ctx, err)
 	}
 	return &appOutput{appOf(app)}, nil
+}
+
+func (a *api) removeApp(ctx context.Context, in *removeAppInput) (*struct{}, error) {
+	if err := a.Engine.RemoveApp(ctx, engine.DefaultEnv, in.Name); err != nil {
+		return nil, a.errorOf(ctx, err)
+	}
+	return nil, nil
 }
 
 func (a *api) listWorkflows(_ context.Context, in *workflowsInput) (*workflowsOutput, error) {

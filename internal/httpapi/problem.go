@@ -50,6 +50,8 @@ var known = []struct {
 	{engine.ErrUnknownStep, http.StatusUnprocessableEntity, "step_unknown", ""},
 	{engine.ErrBadSchedule, http.StatusUnprocessableEntity, "bad_schedule", ""},
 	{engine.ErrDeclared, http.StatusConflict, "declared", ""},
+	{engine.ErrUnknownApp, http.StatusNotFound, "not_found", "GET /v1/apps lists those that there are"},
+	{engine.ErrAppUsed, http.StatusConflict, "app_used", ""},
 	{engine.ErrAppUnusable, http.StatusUnprocessableEntity, "app_unusable", ""},
 	{context.Canceled, 499, "client_closed_request", ""},
 }
