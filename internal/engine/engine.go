@@ -8,7 +8,7 @@
 // The parts, a file each: commit (group commit), start and emit (runs, events, replays), dispatch (which run is called next), play
 // (one call), contact (who is alive), still (when this process stood still), save, item, register, claim and end (what apps say), made
 // (steps that the server makes), news, match, offer and kin (what waits come to), timer, due (schedules and events for later), sweep,
-// registry, apps, manifest and renamed (what apps are, and whether they can be used), wait (who waits for a run), log (the lines that
+// registry, apps, manifest, renamed and removed (what apps are, and whether they can be used), wait (who waits for a run), log (the lines that
 // follow a run), peers and others (nodes that share the store), sidebyside (many at once, so that they share commits).
 package engine
 

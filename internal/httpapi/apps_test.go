@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nelkap/nelkap/internal/apitype"
 	"github.com/nelkap/nelkap/internal/apptest"
@@ -214,4 +215,35 @@ func TestAStepThatThrewIsShownUntilItRunsAgain(t *testing.T) {
 	}
 	h.release <- apptest.Completed(nil)
 	s.ended(run.ID)
+}
+
+// What answers is not removed by mistake; what is gone, is removed once.
+func TestAnAppIsRemoved(t *testing.T) {
+	s := startWith(t, true)
+	serving := httptest.NewServer(apptest.New("shop", apptest.On("pay", echo)))
+	t.Cleanup(serving.Close)
+	if _, err := s.PutApp(t.Context(), serving.URL, 0); err != nil {
+		t.Fatal(err)
+	}
+	remove := raw{method: http.MethodDelete, path: "/v1/apps/shop"}
+	if p := s.do(remove).problem(t, http.StatusConflict, "app_used"); !strings.Contains(p.Detail, serving.URL) {
+		t.Errorf("it does not say what uses it: %s", p.Detail)
+	}
+	serving.CloseClientConnections()
+	serving.Close()
+	run := s.start(client.StartRun{Workflow: "pay"})
+	for run.WaitingFor == nil || !strings.Contains(run.WaitingFor.Reason, "can't be used") {
+		var err error
+		if run.Run, err = s.Run(t.Context(), run.ID, 10*time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.RemoveApp(t.Context(), "shop"); err != nil {
+		t.Errorf("it is not removed: %v", err)
+	}
+	s.do(remove).problem(t, http.StatusNotFound, "not_found")
+	s.do(raw{method: http.MethodDelete, path: "/v1/apps/other"}).problem(t, http.StatusNotFound, "not_found")
+	if apps, err := s.Apps(t.Context()); err != nil || len(apps.Data) != 0 {
+		t.Errorf("%+v, %v", apps, err)
+	}
 }
