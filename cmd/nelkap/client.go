@@ -13,15 +13,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/nelkap/nelkap/internal/apitype"
 	"github.com/nelkap/nelkap/internal/client"
 	"github.com/nelkap/nelkap/internal/config"
 )
-
-// patience is how long a command that has begun goes on without its server: a watch, or a wait for a run, outlives a restart.
-const patience = 30 * time.Second
 
 // payloadBytesMax bounds what --payload reads: more than any payload may have, so that the server says how much that is.
 const payloadBytesMax = 8 << 20
@@ -46,31 +42,17 @@ func (a *app) withJSON(help string, commands ...*cobra.Command) []*cobra.Command
 // asks makes a command's work of what it asks a server.
 func (a *app) asks(work func(command *cobra.Command, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
 	return func(command *cobra.Command, args []string) error {
-		if err := emptyFlag(command); err != nil {
-			return err
-		}
 		options, err := config.Asking(a.url, a.environ)
 		if err != nil {
 			return &codeError{exitUsage, err}
 		}
-		c, err := client.New(client.Options{URL: options.URL, Key: options.Key, Patience: patience})
+		c, err := client.New(client.Options{URL: options.URL, Key: options.Key})
 		if err != nil {
 			return &codeError{exitUsage, err}
 		}
 		defer c.Close()
 		return hint(work(command, c, args))
 	}
-}
-
-// emptyFlag refuses a text that is given and empty, as a shell makes it of a variable that is not set: left out, a filter selects more than
-// was meant, and a key makes nothing one.
-func emptyFlag(command *cobra.Command) (err error) {
-	command.Flags().Visit(func(flag *pflag.Flag) {
-		if err == nil && flag.Value.Type() == "string" && flag.Value.String() == "" {
-			err = usageError(command, "--"+flag.Name+" is empty: give it a value, or leave it out")
-		}
-	})
-	return err
 }
 
 // hint adds to a refusal what the command line alone can tell.

@@ -16,7 +16,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/apitype"
@@ -26,10 +25,9 @@ import (
 const (
 	triesMax      = 4
 	firstPause    = 100 * time.Millisecond // doubled after each try: a server that restarts is back within a second
-	pauseMax      = 2 * time.Second
-	answerWithin  = 60 * time.Second // beside what the server is asked to wait
-	answerBytes   = 256 << 20        // a page of the largest runs
-	waitMax       = 30 * time.Second // the API's
+	answerWithin  = 60 * time.Second       // beside what the server is asked to wait
+	answerBytes   = 256 << 20              // a page of the largest runs
+	waitMax       = 30 * time.Second       // the API's
 	excerptLength = 200
 )
 
@@ -43,9 +41,6 @@ var ErrStranger = errors.New("this is no Nelkap server")
 type Options struct {
 	URL string // http or https; a path before /v1 is kept
 	Key string // the API key; empty for a server of dev
-	// Patience is how long a server that has answered before is asked again once it does not: it may be on its way to another machine. Zero:
-	// as one that never has.
-	Patience time.Duration
 }
 
 // Client asks one server. It may be used by many goroutines.
@@ -54,9 +49,6 @@ type Client struct {
 	shown string // base without a password
 	key   string
 	http  *http.Client
-
-	patience time.Duration
-	answered atomic.Bool // a server has
 }
 
 // New makes a client. It asks nothing yet.
@@ -67,7 +59,7 @@ func New(o Options) (*Client, error) {
 	}
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10}
 	return &Client{
-		base: strings.TrimRight(u.String(), "/"), shown: strings.TrimRight(u.Redacted(), "/"), key: o.Key, patience: o.Patience,
+		base: strings.TrimRight(u.String(), "/"), shown: strings.TrimRight(u.Redacted(), "/"), key: o.Key,
 		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}, nil
 }
@@ -99,17 +91,9 @@ func (c *Client) ask(ctx context.Context, r request, into any) error {
 		}
 	}
 	pause := firstPause
-	var failing time.Time
 	for try := 1; ; try++ {
 		err := c.once(ctx, r, body, into)
-		if err == nil || !again(err) {
-			c.answered.Store(err == nil || c.answered.Load())
-			return err
-		}
-		if try == 1 {
-			failing = time.Now()
-		}
-		if try >= triesMax && !(c.answered.Load() && time.Since(failing) < c.patience) {
+		if err == nil || try == triesMax || !again(err) {
 			return err
 		}
 		timer := time.NewTimer(pause)
@@ -119,7 +103,7 @@ func (c *Client) ask(ctx context.Context, r request, into any) error {
 			timer.Stop()
 			return err
 		}
-		pause = min(2*pause, pauseMax)
+		pause *= 2
 	}
 }
 

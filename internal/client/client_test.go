@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/apitype"
@@ -166,37 +165,4 @@ func TestAnAddressThatIsNone(t *testing.T) {
 			t.Errorf("%q was taken", url)
 		}
 	}
-}
-
-// way is what answers requests in a test without a network.
-type way func(*http.Request) (*http.Response, error)
-
-func (w way) RoundTrip(r *http.Request) (*http.Response, error) { return w(r) }
-
-// Who waits for a run outlives a restart of the server, whatever that takes up to the patience; a server that never answered is not waited for.
-func TestAServerThatHasAnsweredIsWaitedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, err := client.New(client.Options{URL: "http://server.test", Patience: 30 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var back time.Time // when the server is
-		c.Through(way(func(*http.Request) (*http.Response, error) {
-			if time.Now().Before(back) {
-				return nil, errors.New("connection refused")
-			}
-			recorder := httptest.NewRecorder()
-			answerJSON(recorder, http.StatusOK, apitype.Run{ID: "run_1"})
-			return recorder.Result(), nil
-		}))
-		for _, s := range []struct{ away, failsAfter time.Duration }{{time.Minute, time.Second}, {0, 0}, {25 * time.Second, 0}, {time.Hour, 35 * time.Second}} {
-			asked := time.Now()
-			back = asked.Add(s.away)
-			_, err := c.Run(t.Context(), "run_1", time.Second)
-			if took := time.Since(asked); (err != nil) != (s.failsAfter > 0) || err != nil && (!errors.Is(err, client.ErrUnreachable) || took > s.failsAfter) {
-				t.Errorf("a server that is away for %v: %v, after %v", s.away, err, took)
-			}
-			time.Sleep(max(time.Until(back), 0))
-		}
-	})
 }
