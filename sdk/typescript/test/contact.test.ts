@@ -77,6 +77,19 @@ test('polls that fail are repeated', async () => {
   expect(await answer).toMatchObject({ type: 'completed' });
 });
 
+test('an app that can save nothing says so once, and where it tried', async () => {
+  const w = nelkap.workflow('w', () => nelkap.step.run('a', () => 1));
+  server.fault('/v1/saves', faults.html, faults.html, faults.html);
+  await play(nelkap.handler({ workflows: [w] }), callOf('w'));
+  expect(log.warn.mock.calls).toEqual([
+    [
+      "the server can't be reached; trying again",
+      { url: server.url, error: expect.stringMatching(/: is NELKAP_URL the address of a Nelkap server\?$/) },
+    ],
+  ]);
+  expect(log.info.mock.calls).toEqual([['the server can be reached again', { url: server.url }]]);
+});
+
 // Rule C1.
 test('the question whether a call is still played is answered by the next poll', async () => {
   const { handler, finish, started } = held();

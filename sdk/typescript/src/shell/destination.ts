@@ -2,6 +2,7 @@ import type { EndMessage, News, Save, SaveOutcome } from '../core/message.js';
 import { BESIDE_BYTES_MIN } from '../core/outbox.js';
 import { bytesOf, Encoded, stringify } from '../core/text.js';
 import { NelkapError } from '../errors.js';
+import type { Log } from '../log.js';
 import type { Call } from './call.js';
 import { type Address, exchange } from './http.js';
 import { Line, type Round } from './line.js';
@@ -40,6 +41,7 @@ export class Destination {
   private readonly shared: Shared;
   private readonly key: string;
   private readonly address: Address;
+  private readonly log: Log;
   private readonly saves: Line;
   private readonly ends: Line;
   private readonly poll: Poll;
@@ -49,14 +51,17 @@ export class Destination {
   private endingUnits = 0;
   /** When the first request of those that failed in a row was sent; undefined when the last one was answered. */
   private silentSince: number | undefined;
+  /** The last request that saves failed. */
+  private isAway = false;
   /** Calls whose save must travel alone: a request with others was refused for its framing. */
   private readonly alone = new Set<Call>();
   private carried: Part | undefined;
 
-  constructor(shared: Shared, key: string, address: Address) {
+  constructor(shared: Shared, key: string, address: Address, log: Log) {
     this.shared = shared;
     this.key = key;
     this.address = address;
+    this.log = log;
     const pauseMax = (): number => this.heartbeatMs / 2;
     this.saves = new Line(shared.clock, () => this.saveRound(), pauseMax);
     this.ends = new Line(shared.clock, () => this.endRound(), pauseMax);
@@ -171,6 +176,16 @@ export class Destination {
     }
   }
 
+  /** Says once that what runs do is not saved, and why: an address that is wrong shows nowhere else. Without an error it is saved again. */
+  private tell(error?: unknown): void {
+    const isAway = error !== undefined;
+    if (isAway === this.isAway) return;
+    this.isAway = isAway;
+    const { url } = this.address;
+    if (isAway) this.log.warn("the server can't be reached; trying again", { url, error: messageOf(error) });
+    else this.log.info('the server can be reached again', { url });
+  }
+
   /** Reads a page of a call's saved steps. */
   async read(call: Call, after: number, signal: AbortSignal): Promise<unknown> {
     const { call: id, token, nonce } = call.fence;
@@ -249,6 +264,7 @@ export class Destination {
       const answer = await this.send('/v1/saves', { manifest, saves: parts.map((part) => part.save) });
       const outcomes = answer.saves;
       if (!Array.isArray(outcomes) || outcomes.length !== parts.length) throw misunderstood();
+      this.tell();
       return this.saved(parts, outcomes as SaveOutcome[]);
     } catch (error) {
       return this.unsent(parts, error);
@@ -269,6 +285,7 @@ export class Destination {
   private unsent(parts: readonly Part[], error: unknown): Round {
     const status = error instanceof NelkapError ? error.status : 0;
     const isRefused = status === 400 || status === 413;
+    if (!isRefused) this.tell(error);
     for (const { call } of parts) {
       if (isRefused && parts.length === 1) {
         call.saved({ status: 'invalid', detail: status === 413 ? tooLarge(parts) : messageOf(error) });
@@ -296,8 +313,10 @@ export class Destination {
     try {
       const answer = await this.send('/v1/ends', { ends });
       if (!Array.isArray(answer.ends) || answer.ends.length !== calls.length) throw misunderstood();
+      this.tell();
       return this.ended(calls, answer.ends as { status: string }[]);
-    } catch {
+    } catch (error) {
+      this.tell(error);
       return 'again';
     }
   }

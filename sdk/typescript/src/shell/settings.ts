@@ -72,7 +72,7 @@ export class Settings {
     const key = JSON.stringify([url, address.apiKey ?? '', this.fetchNumber(address.fetch)]);
     let destination = process.destinations.get(key);
     if (destination === undefined) {
-      destination = new Destination(process, key, address);
+      destination = new Destination(process, key, address, this.log);
       process.destinations.set(key, destination);
     }
     return destination;

@@ -248,12 +248,8 @@ export class Process {
     const still: Clock = { now: () => this.world.now, after: () => () => {} };
     const own = { ...shared(), destinations: new Map(), offsets: new Map(), clock: still };
     const send = ((url: string, init: RequestInit) => this.fetch(url, init)) as unknown as typeof fetch;
-    return new Destination(own, '', {
-      url: 'http://127.0.0.1:6355',
-      apiKey: undefined,
-      fetch: send,
-      clock: still,
-    });
+    const address = { url: 'http://127.0.0.1:6355', apiKey: undefined, fetch: send, clock: still };
+    return new Destination(own, '', address, this.world.log);
   }
 
   private async fetch(url: string, init: RequestInit): Promise<unknown> {
