@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -64,6 +65,9 @@ func args(least, most int, what string) cobra.PositionalArgs {
 	return func(command *cobra.Command, given []string) error {
 		if len(given) < least || (most >= 0 && len(given) > most) {
 			return usageError(command, fmt.Sprintf("%s takes %s, and got %d arguments", command.CommandPath(), what, len(given)))
+		}
+		if slices.Contains(given, "") {
+			return usageError(command, fmt.Sprintf("%s takes %s, and got an empty one", command.CommandPath(), what))
 		}
 		return nil
 	}

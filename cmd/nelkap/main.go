@@ -17,6 +17,7 @@ import (
 	_ "time/tzdata" // schedules have time zones, and the machine may have none
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // version is set by the build.
@@ -86,7 +87,7 @@ func (a *app) root() *cobra.Command {
 		Long: "Workflows that survive crashes, deploys and time limits.\n\n" +
 			"Start with `nelkap dev` beside your app. Exit codes: 0 all went well, 1 it failed, 2 the command was misused,\n" +
 			"3 there is no such thing, 4 the API key is missing or wrong, 5 the run that was waited for did not complete.",
-		SilenceErrors: true, SilenceUsage: true, Args: cobra.ArbitraryArgs, RunE: group,
+		SilenceErrors: true, SilenceUsage: true, Args: cobra.ArbitraryArgs, RunE: group, PersistentPreRunE: refuseEmpty,
 	}
 	root.SetIn(a.in)
 	root.SetOut(a.out)
@@ -98,6 +99,17 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(a.withJSON("print JSON when it is done", a.migrateCommand(), a.backupCommand(), a.restoreCommand())...)
 	root.AddCommand(a.clientCommands()...)
 	return root
+}
+
+// refuseEmpty refuses a flag that is there without a value, as a script's variable that was not set leaves it: without its --key each
+// start makes a run, and without its --from a replay acts from the first step on.
+func refuseEmpty(command *cobra.Command, _ []string) (err error) {
+	command.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" {
+			err = usageError(command, fmt.Sprintf("--%s is empty: give it a value, or leave it out", f.Name))
+		}
+	})
+	return err
 }
 
 // group is what a command does that only has others below it.
