@@ -26,7 +26,8 @@ import (
 // Run runs fn as a step. Once its result is saved, it never runs again in this run.
 //
 // fn gets a context of its own, which outlives the request and ends when the call was superseded, the run was cancelled or
-// timed out, or the attempt's Timeout has passed; context.Cause says which. An error or a panic of fn is tried again as
+// timed out, or the attempt's Timeout has passed; context.Cause says which. A deadline, a cancellation or a value of ctx does not reach
+// it: give Timeout, and hand values over in the closure. An error or a panic of fn is tried again as
 // Retries says, in this process or another. The result goes through JSON, also the first time; one that JSON can't hold
 // fails the step at once, after fn ran. A result of struct{} comes back as JavaScript's undefined.
 func Run[T any](ctx context.Context, name string, fn func(ctx context.Context) (T, error), opts ...Option) (T, error) {
