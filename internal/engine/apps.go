@@ -284,7 +284,7 @@ func ShownURL(address string) string {
 	return u.String()
 }
 
-// AppInfo is an app as the API shows it. An address that has not answered yet has no name.
+// AppInfo is an app as the API shows it. An address that has not answered yet, or that serves another app's name, has none.
 type AppInfo struct {
 	Name        string
 	URL         string
@@ -298,7 +298,7 @@ type AppInfo struct {
 	Problems    []string
 }
 
-// Apps lists an environment's apps by name, and after them the addresses that have not answered yet.
+// Apps lists an environment's apps by name, and after them the addresses that have not answered yet or whose app another has the name of.
 func (e *Engine) Apps(env string) []AppInfo {
 	r := e.apps
 	r.mu.Lock()
@@ -313,7 +313,7 @@ func (e *Engine) Apps(env string) []AppInfo {
 		}
 	}
 	for _, s := range r.sources {
-		if s.env == env && s.app == (appID{}) {
+		if s.env == env && (s.app == (appID{}) || r.isRival(s)) {
 			list = append(list, AppInfo{URL: ShownURL(s.url), Reason: or(s.reason, "it has not answered yet"), NextLookAt: s.nextLook})
 		}
 	}

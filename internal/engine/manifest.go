@@ -75,6 +75,12 @@ func (a *app) settled() bool {
 	return (a.source.answered || a.source.told) && a.source.reason == "" && a.source.app == appID{a.record.Env, a.record.Name}
 }
 
+// isRival tells whether an app answers at an address that another app has the name of. mu is held.
+func (r *registry) isRival(s *source) bool {
+	a := r.apps[s.app]
+	return a != nil && a.source != s && s.reason != "" && s.lostAt.IsZero()
+}
+
 // conflict tells whether another address serves another manifest under the same name.
 func (a *app) conflict(s *source, m *wire.Manifest, o describeOptions) error {
 	if o.sync || a.source == s || !a.settled() || a.record.Hash == m.Hash || a.record.Hash == "" {

@@ -107,3 +107,24 @@ func TestANameThatIsGivenUpIsFreeForAnotherApp(t *testing.T) {
 		want(t, "apps", at, map[string]string{"shop": named, "app": public})
 	})
 }
+
+// D1: two apps of one name are reported, also where the one that has lost it had it before.
+func TestAnAppWhoseNameAnotherHasTakenIsListed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		first, second := newApp(wire.Workflow{Name: "one"}), newApp(wire.Workflow{Name: "two"})
+		second.deploy("h2", wire.Workflow{Name: "two"})
+		n := startNode(t, memory.New(), street{named: first, public: second}, engine.Options{DescribeEvery: time.Second})
+		n.AddApp(named)
+		time.Sleep(2 * time.Second)
+		if _, err := n.PutApp(t.Context(), engine.DefaultEnv, engine.AppRequest{URL: public}, false); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		list := n.Apps(engine.DefaultEnv)
+		if len(list) != 2 || list[0].URL != public || list[0].Reason != "" || list[1].URL != named {
+			t.Fatalf("apps: %+v", list)
+		}
+		want(t, "why", list[1].Reason, `two apps are named "app": `+public+" and "+named+" serve different workflows; give one of them another name")
+	})
+}
