@@ -163,7 +163,7 @@ func (a *api) middleware(next http.Handler) http.Handler {
 			a.fail(w, r, problem(http.StatusForbidden, "cross_origin", "a page of another origin may not call this server"))
 		case !slices.Contains(open, pattern) && !a.Keys.Allow(r.Header.Get("Authorization")):
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			a.fail(w, r, problem(http.StatusUnauthorized, "unauthorized", "this needs an API key: send Authorization: Bearer KEY, or set NELKAP_API_KEY for the CLI and the SDKs"))
+			a.fail(w, r, problem(http.StatusUnauthorized, "unauthorized", unauthorized(r)))
 		case pattern == "":
 			a.nothingThere(w, r)
 		case a.Held && r.Method != http.MethodGet && r.Method != http.MethodHead && pattern != cancelPattern:
@@ -172,6 +172,14 @@ func (a *api) middleware(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 		}
 	})
+}
+
+// unauthorized tells a key that is missing from one that is not the server's, and shows neither.
+func unauthorized(r *http.Request) string {
+	if r.Header.Get("Authorization") == "" {
+		return "this needs an API key: send Authorization: Bearer KEY, or set NELKAP_API_KEY for the CLI and the SDKs"
+	}
+	return "the API key is not this server's: send the NELKAP_API_KEY that it was started with, as Authorization: Bearer KEY, or set it for the CLI and the SDKs"
 }
 
 // nothingThere gives problems, not text, for paths and methods that are not there.
