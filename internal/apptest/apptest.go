@@ -108,6 +108,7 @@ func Failed(name, message string) wire.End {
 func (a *App) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(wire.HeaderSDK, "apptest/0")
 	if r.Method == http.MethodGet {
+		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, `{"nelkap":true}`)
 		return
 	}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/nelkap/nelkap/internal/apitype"
+	"github.com/nelkap/nelkap/internal/wire"
 )
 
 // The client's bounds.
@@ -171,6 +172,8 @@ func cause(err error) error {
 func (c *Client) read(response *http.Response, text []byte, into any) error {
 	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	switch {
+	case response.Header.Get(wire.HeaderSDK) != "": // an app answers every GET, so that it looks like a server without anything
+		return fmt.Errorf("%w: an app answers at %s: give the server's address, with --url or NELKAP_URL", ErrStranger, c.shown)
 	case kind == "application/problem+json":
 		var p apitype.Problem
 		if err := json.Unmarshal(text, &p); err != nil || p.Status == 0 {

@@ -112,6 +112,9 @@ func (a *App) try(ctx context.Context, address, key string, r *request, into any
 	if err != nil {
 		return true, 0, fmt.Errorf("nelkap: reading the server's answer: %w", err)
 	}
+	if response.Header.Get("Nelkap-Sdk") != "" {
+		return false, 0, fmt.Errorf("nelkap: an app answers at %s, and no Nelkap server: set NELKAP_URL to the server's address", address)
+	}
 	again, err = judge(response.StatusCode, text, into)
 	return again, askedPause(response), err
 }

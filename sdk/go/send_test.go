@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"sync"
@@ -561,4 +562,17 @@ func TestLogHasRunStepAndAttempt(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestAnAppInThePlaceOfTheServerSaysSo(t *testing.T) {
+	there := httptest.NewServer(nelkap.New(nelkap.Options{}))
+	defer there.Close()
+	app := nelkap.New(nelkap.Options{URL: there.URL})
+	_, err := app.Emit(t.Context(), nelkap.Event{Name: "e"})
+	_, ofGet := app.Get(t.Context(), "run_1")
+	for _, err := range []error{err, ofGet} {
+		if err == nil || !strings.Contains(err.Error(), "an app answers at "+there.URL) {
+			t.Errorf("error %v", err)
+		}
+	}
 }

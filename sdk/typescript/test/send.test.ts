@@ -101,6 +101,18 @@ test.each([
   });
 });
 
+test('an app in the place of the server says so', async () => {
+  const answer = nelkap.handler({ workflows: [] });
+  const fetch = (url: unknown, init: unknown) => answer(new Request(url as string, init as RequestInit));
+  const lost = new Nelkap({ url: 'http://shop.test/api/nelkap', fetch });
+  const says = {
+    code: 'unexpected_answer',
+    message: expect.stringMatching(/as an app: is NELKAP_URL the/),
+  };
+  await expect(lost.emit({ event: 'e', payload: 1 })).rejects.toMatchObject(says);
+  await expect(lost.get('run_1')).rejects.toMatchObject(says);
+});
+
 test('a server that is not there is named, after a while', async () => {
   const away = new Nelkap({ url: 'http://127.0.0.1:9' });
   await expect(away.emit({ event: 'e', payload: 1 })).rejects.toMatchObject({
