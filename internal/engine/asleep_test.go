@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json/jsontext"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -286,4 +287,35 @@ func TestRestartsStrandNoRunThatWaits(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Whoever reads along in dev is told when a run goes on; not of midnight, and of no time of a wait that only news can end.
+func TestTheLogSaysWhenARunThatWaitsGoesOn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		said := make(chan string, 100)
+		logger := slog.New(slog.NewTextHandler(lines(said), &slog.HandlerOptions{Level: slog.LevelDebug}))
+		n, _ := startApp(t, a, engine.Options{Logger: logger})
+		waits := func(suspend wire.Item) string {
+			n.start(t, "w")
+			a.next(t, time.Second).suspend(t, "n", 0, suspend)
+			synctest.Wait()
+			for {
+				select {
+				case line := <-said:
+					if strings.Contains(line, `"run waits"`) {
+						return line
+					}
+				default:
+					t.Fatal("no line says that the run waits")
+				}
+			}
+		}
+		if line := waits(until("nap", "2000-01-04T02:00:00Z")); !strings.Contains(line, " until=2000-01-04T02:00:00Z ") {
+			t.Errorf("of a sleep: %s", line)
+		}
+		if line := waits(forEvent("paid", "e")); strings.Contains(line, "until=") {
+			t.Errorf("of a wait without end: %s", line)
+		}
+	})
 }

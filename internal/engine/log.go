@@ -47,7 +47,10 @@ func (e *Engine) logChange(c *change) {
 		}
 		e.log.Debug("run "+string(run.Status), args...)
 	case run.Status == workflow.Waiting:
-		e.log.Debug("run waits", append(args, "until", run.NextAt.Local().Format(time.TimeOnly), "why", run.Reason)...)
+		if at := run.DueAt(); !at.IsZero() {
+			args = append(args, "until", at.UTC().Format(time.RFC3339))
+		}
+		e.log.Debug("run waits", append(args, "why", run.Reason)...)
 	}
 }
 
