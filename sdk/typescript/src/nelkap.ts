@@ -228,14 +228,12 @@ async function act(
 }
 
 function handle<Output>(sender: Sender, started: Started): RunHandle<Output> {
-  const { id, workflow, created } = started;
+  const { id, workflow, created, payloadDiffers } = started;
+  const saved: SavedHandle = { id, workflow, created, ...(payloadDiffers === true && { payloadDiffers }) };
   return {
-    id,
-    workflow,
-    created,
-    ...(started.payloadDiffers === true && { payloadDiffers: true }),
+    ...saved,
     result: (options) => result<Output>(sender, id, options),
-    toJSON: () => ({ id, workflow, created }),
+    toJSON: () => saved,
   };
 }
 

@@ -59,6 +59,7 @@ export interface SavedHandle {
   readonly id: string;
   readonly workflow: string;
   readonly created: boolean;
+  readonly payloadDiffers?: true;
 }
 
 /** What `run` gives back; saved as a step's result it comes back as a SavedHandle. */
@@ -67,6 +68,7 @@ export interface RunHandle<Output = unknown> {
   readonly workflow: string;
   /** False when the key had a run already, which this is then. */
   readonly created: boolean;
+  /** There where that run has another payload than the one given now. */
   readonly payloadDiffers?: true;
   /**
    * Waits for the run's end. Throws `RunFailedError`, `RunCancelledError` or `RunSkippedError` where it ended so, and

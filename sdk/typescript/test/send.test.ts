@@ -1,5 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { expect, test, vi } from 'vitest';
+import type { SavedHandle } from '../src/index.js';
 import { Nelkap, RunCancelledError, RunFailedError, RunSkippedError, TimeoutError } from '../src/index.js';
 import { base32, idempotencyKey, typeId } from '../src/shell/key.js';
 import { shared } from '../src/shell/process.js';
@@ -24,6 +25,19 @@ test('run starts a run of the workflow in its app, with an id of its own', async
     key: 'k',
     keyForMs: 3_600_000,
   });
+});
+
+// Rule K4.
+test('a run whose key has another payload says so, also once it is saved', async () => {
+  const w = nelkap.workflow('w', async (_: number) => {});
+  server.fault('/v1/runs', (response) => {
+    reply(response, 200, { id: 'run_1', workflow: 'w', created: false, payloadDiffers: true });
+    return true;
+  });
+  const run = await nelkap.run(w, 2, { key: 'k' });
+  expect(run.payloadDiffers).toBe(true);
+  const saved: SavedHandle = run.toJSON();
+  expect(saved).toEqual({ id: 'run_1', workflow: 'w', created: false, payloadDiffers: true });
 });
 
 // Rule K6.
