@@ -107,7 +107,7 @@ func (r *replay) one(ctx context.Context, runID string) error {
 		}
 		var rows [][]string
 		for _, s := range planned(&plan) {
-			rows = append(rows, []string{s.Name, fmt.Sprint(s.Number), s.Kind, s.would})
+			rows = append(rows, []string{shownStep(s.Name), fmt.Sprint(s.Number), s.Kind, s.would})
 		}
 		return r.table([]string{"STEP", "NUMBER", "KIND", "WOULD"}, rows)
 	}
@@ -251,7 +251,7 @@ func (r *replay) planAll(ctx context.Context, before, after time.Time) error {
 	}
 	var rows [][]string
 	for _, s := range list {
-		rows = append(rows, []string{s.Name, s.Kind, s.Would, fmt.Sprint(s.Runs)})
+		rows = append(rows, []string{shownStep(s.Name), s.Kind, s.Would, fmt.Sprint(s.Runs)})
 	}
 	err = r.table([]string{"STEP", "KIND", "WOULD", "RUNS"}, rows)
 	fmt.Fprintf(r.errOut, "%d runs would be replayed.\n", runs)

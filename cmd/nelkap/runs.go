@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -147,8 +148,11 @@ func errorText(e *apitype.Error) string {
 // resultMax is how much of a step's result a table shows.
 const resultMax = 60
 
+// shownStep is a step's name for people: what a workflow's once claims is a step without one.
+func shownStep(name string) string { return cmp.Or(name, "(once)") }
+
 func stepRow(s *apitype.Step) []string {
-	name := s.Name
+	name := shownStep(s.Name)
 	if s.Number > 1 {
 		name = fmt.Sprintf("%s (%d)", name, s.Number)
 	}

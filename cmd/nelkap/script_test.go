@@ -169,6 +169,13 @@ func workflows() []apptest.Workflow {
 			}
 			return apptest.Completed([]byte("\"\\u001b[31m \u202e\""))
 		}),
+		apptest.On("owned", func(ctx context.Context, c *apptest.Call) wire.End {
+			once := wire.Item{Op: wire.OpClaim, Kind: "claim", Number: 1, Key: "o_1", Once: true}
+			if _, err := c.Save(ctx, once); err != nil {
+				return apptest.Failed("Error", err.Error())
+			}
+			return apptest.Completed(nil)
+		}),
 	}
 }
 
