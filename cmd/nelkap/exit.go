@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -31,7 +32,10 @@ func (e *codeError) Error() string { return e.err.Error() }
 func (e *codeError) Unwrap() error { return e.err }
 
 func usageError(command *cobra.Command, message string) error {
-	return &codeError{exitUsage, fmt.Errorf("%s. See %s --help", message, command.CommandPath())}
+	if !strings.HasSuffix(message, "?") {
+		message += "."
+	}
+	return &codeError{exitUsage, fmt.Errorf("%s See %s --help", message, command.CommandPath())}
 }
 
 func exitCode(err error) int {

@@ -87,8 +87,9 @@ func (a *app) root() *cobra.Command {
 		Long: "Workflows that survive crashes, deploys and time limits.\n\n" +
 			"Start with `nelkap dev` beside your app. Exit codes: 0 all went well, 1 it failed, 2 the command was misused,\n" +
 			"3 there is no such thing, 4 the API key is missing or wrong, 5 the run that was waited for did not complete.",
-		SilenceErrors: true, SilenceUsage: true, Args: cobra.ArbitraryArgs, RunE: group, PersistentPreRunE: refuseEmpty,
+		SilenceErrors: true, SilenceUsage: true, Args: cobra.ArbitraryArgs, RunE: group, PersistentPreRunE: refuseEmpty, Version: version,
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.errOut)
