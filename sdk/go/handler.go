@@ -154,6 +154,10 @@ func (a *App) authenticate(r *http.Request, body []byte, now time.Time) (signed 
 		if s.dev && fromThisMachine(r) {
 			return false, nil
 		}
+		if s.dev {
+			return false, unsigned("NELKAP_DEV=1 lets in what this machine sends, and this came from another machine or through a proxy: " +
+				"set the same NELKAP_SIGNING_KEY for server and app")
+		}
 		return false, unsigned("this app has no signing key: set NELKAP_SIGNING_KEY to the server's, " +
 			"or NELKAP_DEV=1 to take unsigned calls from this machine alone")
 	}

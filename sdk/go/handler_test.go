@@ -213,6 +213,9 @@ func TestUnsignedCallsNeedDevAndThisMachine(t *testing.T) {
 			if w.Code != c.want {
 				t.Errorf("%d %s, want %d", w.Code, w.Body, c.want)
 			}
+			if w.Code == 401 && c.dev == "1" && c.key == "" && !strings.Contains(w.Body.String(), "from another machine or through a proxy: set the same NELKAP_SIGNING_KEY") {
+				t.Errorf("NELKAP_DEV is set, and the refusal does not say what else to do: %s", w.Body)
+			}
 			if w.Code == 401 && !strings.Contains(w.Body.String(), "NELKAP_DEV=1") {
 				t.Errorf("the refusal does not say what to do: %s", w.Body)
 			}

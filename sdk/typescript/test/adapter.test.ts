@@ -267,6 +267,12 @@ test.each<[string, unknown, Record<string, string>, number, string]>([
   expect(answer.headers.get('nelkap-sdk')).toMatch(/^typescript\//);
 });
 
+test('an unsigned call from elsewhere is not told to set NELKAP_DEV=1, which is set', async () => {
+  const refused = await web(requestOf({ type: 'describe' }, { 'x-forwarded-for': '1.2.3.4' }));
+  const says = /^NELKAP_DEV=1 lets in .* from another machine or through a proxy: .* NELKAP_SIGNING_KEY/;
+  expect(await refused.json()).toMatchObject({ code: 'unsigned', detail: expect.stringMatching(says) });
+});
+
 test('in development a host may add forwarding headers of its own, as Next.js does', async () => {
   const added = { 'x-forwarded-for': '::ffff:127.0.0.1', 'x-forwarded-host': 'localhost:3000' };
   const more = { ...added, 'x-forwarded-port': '3000', 'x-forwarded-proto': 'http' };
