@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -69,10 +70,15 @@ func (a *app) appsSyncCommand() *cobra.Command {
 		Use: "sync URL", Short: "Register the app at a URL, or read what it is again now", Args: args(1, 1, "the URL at which the app answers"),
 		Example: "  nelkap apps sync https://shop.example.com/api/nelkap",
 		RunE: a.asks(func(command *cobra.Command, c *client.Client, args []string) error {
+			before, err := c.Apps(command.Context())
+			if err != nil {
+				return err
+			}
 			one, err := c.PutApp(command.Context(), args[0], concurrency)
 			if err != nil {
 				return err
 			}
+			a.tellOfNamesake(before.Data, &one)
 			if a.json {
 				return a.printJSON(one, true)
 			}
@@ -90,6 +96,24 @@ func (a *app) appsRmCommand() *cobra.Command {
 		RunE: a.asks(func(command *cobra.Command, c *client.Client, args []string) error {
 			return c.RemoveApp(command.Context(), args[0])
 		}),
+	}
+}
+
+// tellOfNamesake says where a name was before a sync took it over, if that looks like another app's: it has workflows that are not here.
+func (a *app) tellOfNamesake(before []apitype.App, now *apitype.App) {
+	at := slices.IndexFunc(before, func(one apitype.App) bool { return text(one.Name) == text(now.Name) })
+	if at < 0 || before[at].URL == now.URL {
+		return
+	}
+	var missing []string
+	for _, old := range before[at].Workflows {
+		if !slices.ContainsFunc(now.Workflows, func(w apitype.Workflow) bool { return w.Name == old.Name }) {
+			missing = append(missing, old.Name)
+		}
+	}
+	if len(missing) > 0 {
+		fmt.Fprintf(a.errOut, "%s was at %s before, with workflows that are not here: %s; their runs wait until they are back. If these are two apps, give one of them another name (NELKAP_APP).\n",
+			line(text(now.Name)), line(before[at].URL), line(strings.Join(missing, ", ")))
 	}
 }
 

@@ -54,6 +54,9 @@ func TestScripts(t *testing.T) {
 			newer := httptest.NewServer(apptest.New("shop", newerWorkflows()...))
 			env.Defer(newer.Close)
 			env.Setenv("NEWER_APP", newer.URL)
+			namesake := httptest.NewServer(apptest.New("shop", workflows()[:1]...))
+			env.Defer(namesake.Close)
+			env.Setenv("NAMESAKE", namesake.URL)
 			environ := []string{"NELKAP_HOOK_GITHUB_SECRET=" + hookSecret}
 			if strings.Contains(env.WorkDir, "script-serve") {
 				arguments = []string{"serve", "--memory"}
