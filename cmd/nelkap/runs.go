@@ -182,13 +182,17 @@ func (a *app) runsWatchCommand() *cobra.Command {
 
 func (a *app) watch(ctx context.Context, c *client.Client, runID string) error {
 	w := &watcher{app: a, client: c, runID: runID}
-	for {
+	var away away
+	for known := false; ; known = true {
 		// The run first: if it has ended, the steps that are read then are all.
 		run, err := c.Run(ctx, runID, watchEvery)
-		if err != nil {
-			return err
+		if err == nil {
+			err = w.chapters(ctx, run.Restart)
 		}
-		if err := w.chapters(ctx, run.Restart); err != nil {
+		if known && away.passes(a, c, err) {
+			continue
+		}
+		if err != nil {
 			return err
 		}
 		if !ended(&run) {

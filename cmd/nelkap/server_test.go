@@ -38,8 +38,8 @@ type process struct {
 	over   bool
 }
 
-// launch starts the binary and waits until it is ready.
-func launch(t *testing.T, environ []string, arguments ...string) *process {
+// spawn starts the binary.
+func spawn(t *testing.T, environ []string, arguments ...string) *process {
 	t.Helper()
 	p := &process{t: t, command: exec.CommandContext(t.Context(), "nelkap", arguments...), ended: make(chan error, 1), news: make(chan struct{})}
 	p.command.Env = append([]string{"PATH=" + os.Getenv("PATH"), "GORACE=" + noSleep}, environ...)
@@ -54,6 +54,13 @@ func launch(t *testing.T, environ []string, arguments ...string) *process {
 		writer.Close()
 	}()
 	t.Cleanup(func() { p.command.Process.Kill() })
+	return p
+}
+
+// launch starts the binary as a server, and waits until it is ready.
+func launch(t *testing.T, environ []string, arguments ...string) *process {
+	t.Helper()
+	p := spawn(t, environ, arguments...)
 	p.url = regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(p.wait(`(url   |"msg":"ready".*)http://127\.0\.0\.1:\d+`))
 	var err error
 	if p.client, err = client.New(client.Options{URL: p.url, Key: apiKey}); err != nil {
@@ -168,6 +175,33 @@ func TestAServerStartsAtOnceAfterItWasKilled(t *testing.T) {
 		p.signal(syscall.SIGKILL)
 		if code := p.exit(); code != -int(syscall.SIGKILL) {
 			t.Errorf("exit code %d", code)
+		}
+	}
+}
+
+// The run that a command waits for goes on, and so does the command.
+func TestACommandThatWaitsForARunOutlastsARestartOfTheServer(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	app := httptest.NewServer(apptest.New("shop", append(workflows(), lasting()...)...))
+	t.Cleanup(app.Close)
+	p := launch(t, production, "serve", "--store", data, "--addr", "127.0.0.1:0", "--app", app.URL)
+	p.wait("app ready")
+	waits := spawn(t, production, "run", "slow", "--wait", "--url", p.url)
+	run := waits.wait("^run_")
+	watches := spawn(t, production, "runs", "watch", run, "--url", p.url)
+	watches.wait("^step charge")
+	p.signal(syscall.SIGKILL)
+	p.exit()
+	for _, command := range []*process{waits, watches} {
+		command.wait("^No server answers at " + p.url + " any more")
+	}
+	again := launch(t, production, "serve", "--store", data, "--addr", strings.TrimPrefix(p.url, "http://"), "--app", app.URL)
+	if _, err := again.client.Cancel(t.Context(), run, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []*process{waits, watches} {
+		if code := command.exit(); code != exitRunFailed || !strings.Contains(command.said(), "cancelled") {
+			t.Errorf("exit code %d: %s", code, command.said())
 		}
 	}
 }

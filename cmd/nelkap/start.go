@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -133,8 +134,12 @@ func (a *app) waitFor(ctx context.Context, c *client.Client, runID string) error
 	if !a.json {
 		fmt.Fprintln(a.errOut, line(runID))
 	}
+	var away away
 	for {
 		run, err := c.Run(ctx, runID, waitPerRequest)
+		if away.passes(a, c, err) {
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -151,6 +156,28 @@ func (a *app) waitFor(ctx context.Context, c *client.Client, runID string) error
 		}
 		return runError(&run)
 	}
+}
+
+// awayMax is how long a command that waits for a run goes on asking while no server answers: a restart takes seconds, a failover half a
+// minute. The run goes on meanwhile.
+const awayMax = time.Minute
+
+// away is since when no server has answered a command that waits; the zero value: one does.
+type away struct{ since time.Time }
+
+// passes tells whether err is that no server answers, for less than awayMax: then the command asks again. The client pauses by itself.
+func (w *away) passes(a *app, c *client.Client, err error) bool {
+	var problem *apitype.Problem
+	busy := errors.As(err, &problem) && problem.Status == http.StatusServiceUnavailable // its database is away, or it stops
+	if !busy && !errors.Is(err, client.ErrUnreachable) {
+		w.since = time.Time{}
+		return false
+	}
+	if w.since.IsZero() {
+		w.since = time.Now()
+		fmt.Fprintf(a.errOut, "No server answers at %s any more. The run goes on without this command, which waits for the server.\n", line(c.Shown()))
+	}
+	return time.Since(w.since) < awayMax
 }
 
 func ended(run *apitype.Run) bool {
