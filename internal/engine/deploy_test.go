@@ -69,7 +69,11 @@ func TestASyncUndoesWhatAnotherNodeHasJustTakenUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := startCluster(t, 2, engine.Options{ForgetAfter: 10 * time.Minute})
 		c.app.deploy("h2", wire.Workflow{Name: "w"}, wire.Workflow{Name: "bad"})
-		c.nodes[0].know(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond) // who asked is gone before the other node has heard of it
+		defer cancel()
+		if _, err := c.nodes[0].PutApp(ctx, engine.DefaultEnv, engine.AppRequest{URL: "http://127.0.0.1:3000"}, true); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("%v", err)
+		}
 		c.app.deploy("h1", wire.Workflow{Name: "w"})
 		c.nodes[1].know(t)
 		time.Sleep(30 * time.Second)
