@@ -145,7 +145,11 @@ func clearDir(dir string) error {
 
 // checkRestored refuses a directory in which a restore was broken off before there was a store.
 func checkRestored(dir string) error {
-	if absent(filepath.Join(dir, fileName)) != nil || absent(filepath.Join(dir, restoringName)) == nil {
+	there := func(name string) bool {
+		_, err := os.Lstat(filepath.Join(dir, name))
+		return err == nil
+	}
+	if there(fileName) || !there(restoringName) {
 		return nil
 	}
 	return fmt.Errorf("%w: a restore into %s was broken off, and there is no store yet: start nelkap restore with the same backup and directory again, or give another directory", store.ErrNotFound, dir)
