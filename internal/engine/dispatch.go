@@ -37,6 +37,7 @@ type queue struct {
 	waiting  map[string]time.Time // by run id: since when it is due, of those in ready
 	inFlight int                  // live calls; one that came back by a save may exceed the limit
 	more     bool                 // the store has ready runs that are not in memory
+	look     bool                 // it is looked at before the next run is taken: what it has may be due earlier than what is in line
 	hints    chan<- *queue
 	alarm    *time.Timer // hints when the first in line is due, where that is later; nil: not set
 }
@@ -75,7 +76,7 @@ func (h *readyHeap) Pop() any {
 func (e *Engine) queue(id appID) *queue {
 	q := e.queues[id]
 	if q == nil {
-		q = &queue{id: id, waiting: map[string]time.Time{}, more: true, hints: e.hints}
+		q = &queue{id: id, waiting: map[string]time.Time{}, more: true, look: true, hints: e.hints}
 		e.queues[id] = q
 	}
 	return q
@@ -160,7 +161,7 @@ func (e *Engine) runQueues() {
 func (e *Engine) pumpAll() {
 	for _, q := range e.allQueues() {
 		e.mu.Lock()
-		q.more = true
+		q.more, q.look = true, true
 		e.mu.Unlock()
 		e.pump(q)
 	}
@@ -188,6 +189,12 @@ func (e *Engine) pump(q *queue) {
 		if e.stopping || !e.room(q) {
 			e.mu.Unlock()
 			return
+		}
+		if q.look {
+			q.look = false
+			e.mu.Unlock()
+			e.refill(q)
+			continue
 		}
 		if !q.due(e.now()) {
 			more := q.more

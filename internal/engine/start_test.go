@@ -524,6 +524,28 @@ func TestARunForLaterHoldsUpNoneThatIsDue(t *testing.T) {
 	})
 }
 
+// W5: what an earlier process left in line comes before what came later, also where no slot is free for a while and somebody always waits.
+func TestRunsThatWaitInTheStoreComeBeforeLaterOnes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, s, options := newApp(wire.Workflow{Name: "w"}), memory.New(), engine.Options{Concurrency: 1}
+		n := startNode(t, s, a, options)
+		n.know(t)
+		n.start(t, "w")
+		c := a.next(t, time.Second)
+		left := n.start(t, "w").Run.ID
+		time.Sleep(time.Second)
+		n.stop()
+		n = startNode(t, s, a, options)
+		for range 3 {
+			n.start(t, "w")
+			time.Sleep(3 * time.Second)
+			n.poll(t, 0, c.fence("n"))
+		}
+		n.End(context.Background(), wire.Ends{Ends: []wire.SentEnd{{Fence: c.fence("n"), End: wire.End{Type: wire.Completed}}}})
+		want(t, "the run that is called", a.next(t, 5*time.Second).Run.ID, left)
+	})
+}
+
 // So many for later that no more fit into the line.
 func TestALineFullOfRunsForLaterHoldsUpNoneThatIsDue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
