@@ -23,10 +23,11 @@ const (
 
 // timers knows the earliest instant at which the store has something due, as far as this process has heard.
 type timers struct {
-	mu   sync.Mutex
-	next time.Time
-	hint chan struct{}
-	net  time.Duration // never changed
+	mu     sync.Mutex
+	next   time.Time
+	looked time.Time // at the store, the last time
+	hint   chan struct{}
+	net    time.Duration // never changed
 }
 
 func newTimers(net time.Duration) *timers { return &timers{hint: make(chan struct{}, 1), net: net} }
@@ -50,21 +51,22 @@ func (t *timers) notice(at time.Time) {
 	}
 }
 
-// wait is how long there is nothing to do.
+// wait is how long there is nothing to do. The net counts from the last look, or hints that come one after the other would put it off.
 func (t *timers) wait(now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	net := max(t.net-time.Since(t.looked), 0)
 	if t.next.IsZero() {
-		return t.net
+		return net
 	}
-	return min(max(t.next.Sub(now), 0), t.net)
+	return min(max(t.next.Sub(now), 0), net)
 }
 
 // restart forgets what was heard; the store is about to be asked.
 func (t *timers) restart() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.next = time.Time{}
+	t.next, t.looked = time.Time{}, time.Now()
 }
 
 // runTimers fires what is due, never early (W4): the store is the truth, what was heard only says when to look.

@@ -88,6 +88,34 @@ func TestASleepEndsAtItsTime(t *testing.T) {
 	})
 }
 
+// W5: what is due at a start, and what the store alone knows of, waits for no more than the pause between two looks, however often a node
+// hears of a timer that comes before all others.
+func TestEarlierTimersPutOffNoLookAtTheStore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, s := newApp(wire.Workflow{Name: "w"}), memory.New()
+		n := startNode(t, s, a, engine.Options{})
+		n.know(t)
+		due := n.start(t, "w").Run.ID
+		a.next(t, time.Second).suspend(t, "n", 0, sleep("nap", time.Minute))
+		n.stop()
+		time.Sleep(2 * time.Minute)
+		n = startNode(t, s, a, engine.Options{})
+		began := time.Now()
+		for i := range 10 {
+			n.start(t, "w")
+			c := a.next(t, time.Second)
+			if c.Run.ID == due {
+				break
+			}
+			c.suspend(t, "n", 0, sleep("nap", 4*time.Minute-time.Duration(i)*10*time.Second))
+			time.Sleep(4 * time.Second)
+		}
+		if late := time.Since(began); late > 6*time.Second {
+			t.Errorf("what was due at the start woke %v later", late)
+		}
+	})
+}
+
 // H3: registered again, a wait is the one that came first, its due time included.
 func TestAWaitIsRegisteredOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
