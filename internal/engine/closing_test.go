@@ -467,3 +467,30 @@ func TestVerifySaysWhatWouldDivergeAndTouchesNothing(t *testing.T) {
 		}
 	})
 }
+
+// What the code wrote before a result that could not be saved is stored with it: the next call is shown the result, and does not write again.
+func TestLinesBeforeAnUnsavedResultAreStoredWithIt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startFaulty(t, a)
+		refused := false // the end is, once, and what it brought stands
+		s.set(func(changes []store.Change) error {
+			for _, c := range changes {
+				if u, ok := c[0].(store.UpdateRun); ok && u.Run.Status == workflow.Completed && !refused {
+					refused = true
+					return store.ErrBadChange
+				}
+			}
+			return nil
+		})
+		id := n.start(t, "w").Run.ID
+		lines := []wire.LogLine{{Level: "info", Message: "before a", Attempt: 1, Line: 1}}
+		a.next(t, time.Second).end(t, wire.End{Type: wire.Completed, Nonce: "n", Unsaved: []wire.Item{completed("a", `1`)}, Logs: lines})
+		c := a.next(t, time.Minute)
+		want(t, "the history", c.history(), "a=1")
+		c.end(t, wire.End{Type: wire.Completed, Nonce: "m", Seen: 1})
+		synctest.Wait()
+		want(t, "status", n.run(t, id).Status, workflow.Completed)
+		want(t, "the log", n.logs(t, s, id), []string{"info before a"})
+	})
+}

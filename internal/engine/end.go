@@ -153,7 +153,8 @@ func (e *Engine) fresh(ctx context.Context, run *workflow.Run, in *workflow.End)
 	return err
 }
 
-// saveUnsaved saves the results that travelled in the end, before the end: they are a save like any other.
+// saveUnsaved saves the results that travelled in the end, before the end: they are a save like any other. So are its lines: should the end be
+// lost, the next call is shown the results, and does not write again what came before them.
 func (e *Engine) saveUnsaved(run workflow.Run, f wire.Fence, end wire.End) (store.History, int64, error) {
 	out := wire.Save{Fence: f, Seen: end.Seen, Items: end.Unsaved}
 	op, _, detail := e.planSave(&run, out)
@@ -168,7 +169,7 @@ func (e *Engine) saveUnsaved(run workflow.Run, f wire.Fence, end wire.End) (stor
 		}
 		change = store.Change{store.UpdateRun{Run: d.Run}, op}
 	}
-	res, err := e.committer.commit(change)
+	res, err := e.committer.commit(withLogs(change, &run, f.Call, end.Logs))
 	if err != nil {
 		return store.History{}, 0, err
 	}
