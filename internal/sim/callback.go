@@ -230,6 +230,11 @@ func (t *witness) checkPosted(r *record, w *openWait, e store.Entry, early bool)
 		}
 	}
 	text := textOfCallback(e)
+	if c != nil && text == noEvent {
+		t.checkSoon(id, w, w.DueAt)
+	} else if c != nil {
+		t.checkSoon(id, w, c.postAt)
+	}
 	switch {
 	case c == nil:
 		t.broken("H3", "%s waits for a callback that was not made", id)

@@ -75,7 +75,7 @@ func (t *witness) restartsNow(r *record, op *store.UpdateRun) {
 	}
 	t.world.report.reached(begunAgain)
 	r.past = append(r.past, chapter{restart: r.Restart, payload: r.payload, entries: r.entries, kept: r.kept})
-	r.entries, r.payload, r.kept, r.versions = nil, string(op.Chapter.Payload), 0, nil
+	r.entries, r.payload, r.kept, r.versions, r.threw = nil, string(op.Chapter.Payload), 0, nil, threw{}
 	t.standsAfter(r)
 }
 
@@ -164,7 +164,7 @@ func (t *witness) finishLogs(r *record) {
 	if err != nil {
 		t.broken("log", "the log of run %s can't be read: %v", r.ID, err)
 	}
-	seen := map[string]bool{}
+	seen, said := map[string]bool{}, map[string]bool{}
 	for _, l := range lines {
 		t.world.report.reached(lineWritten)
 		// The function and a handler may say the same; a handler's lines count from 10,001 (protocol, section 6).
@@ -172,14 +172,28 @@ func (t *witness) finishLogs(r *record) {
 		if l.Name == "" && seen[text] && r.oneCode {
 			t.broken("log", "run %s has the line %s twice", r.ID, text)
 		}
-		seen[text] = true
+		seen[text], said[fmt.Sprintf("%d %s", l.Restart, l.Message)] = true, true
 	}
+	t.checkSaid(r, said)
 	if t.model == t.world.store {
 		return
 	}
 	stored, err := t.world.store.Logs(ctx, q)
 	if diff := difference(lines, stored); err != nil || diff != "" {
 		t.broken("store", "the store has another log of run %s than its model (-model +store): %v\n%s", r.ID, err, diff)
+	}
+}
+
+// checkSaid: nothing of what the code of a run that completed wrote is lost, whatever was cut off. A replay does not write again what it kept.
+func (t *witness) checkSaid(r *record, said map[string]bool) {
+	f := t.workflows[r.Workflow]
+	if f == nil || !f.logs || r.Status != workflow.Completed || !r.oneCode || r.codeOf == 0 || r.kept > 0 {
+		return
+	}
+	for i, s := range f.stepsOf(r.codeOf - 1) {
+		if text := fmt.Sprintf("%d before %s %d", r.Restart, s.name, i); !said[text] {
+			t.broken("log", "run %s completed, and its log lacks %q", r.ID, text)
+		}
 	}
 }
 

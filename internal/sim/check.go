@@ -62,6 +62,12 @@ func (t *witness) check(n *node, id string, ops []store.Op) {
 	}
 	t.checkHistory(n, r, history.Entries)
 	r.usedNow = 0
+	t.checkOutside(n, r, &before, &run, ops)
+	if run.Closing() && !before.Closing() { // its code counts anew
+		r.threw = threw{entries: len(r.entries)}
+	}
+	t.checkLate(r, &before, &run)
+	r.touchedAt, r.passedAt = time.Now(), time.Time{}
 	if run.Status.Final() {
 		t.closes(r)
 	}
@@ -109,6 +115,8 @@ func (t *witness) checkCall(n *node, before, run *workflow.Run) {
 	if r.begunAt.IsZero() && r.startAt.After(n.latest()) && !run.Closing() {
 		t.broken("W4", "run %s began %v before it was to start", run.ID, r.startAt.Sub(n.latest()))
 	}
+	t.checkPaused(r, is)
+	t.checkTurn(r, before)
 	r.begunAt = time.Now()
 	t.calls[is] = &callRecord{run: run.ID, restart: run.Restart, begunIn: t.commits, begunBy: n}
 	if run.Closing() {
@@ -216,6 +224,9 @@ func (t *witness) checkSave(before, run *workflow.Run, save store.SaveSteps, gre
 	if before.Call != nil && before.Call.ID == save.CallID && before.Call.Nonce != "" && before.Call.Nonce != save.Nonce {
 		t.broken("C4", "run %s: a second playing of call %s saved", run.ID, save.CallID)
 	}
+	if c := t.calls[save.CallID]; c != nil {
+		c.nonce = save.Nonce
+	}
 	if grew && before.Ending != nil {
 		t.world.report.reached(savedWhileEnding)
 	}
@@ -256,6 +267,7 @@ func (t *witness) checkEntry(n *node, r *record, e store.Entry) {
 		return
 	}
 	t.checkUndone(r, e)
+	t.checkThrown(r, e)
 	if e.Kind == workflow.KindUndo || t.checkMade(r, e) {
 		return
 	}

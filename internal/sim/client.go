@@ -148,9 +148,10 @@ func (c *client) force(ctx context.Context, run string) error {
 // replay replays a run: the whole, or from one of its workflow's steps, and at times with a payload of its own.
 func (c *client) replay(ctx context.Context, o operation, run string) error {
 	var options []nelkap.ReplayOption
+	asked := replayAsked{original: run, at: time.Now()}
 	if o.from > 0 {
-		if name := c.world.witness.nameOf(run, o.from); name != "" {
-			options = append(options, nelkap.FromStep(name))
+		if asked.from = c.world.witness.nameOf(run, o.from); asked.from != "" {
+			options = append(options, nelkap.FromStep(asked.from))
 		}
 	}
 	if o.tag != "" {
@@ -159,7 +160,7 @@ func (c *client) replay(ctx context.Context, o operation, run string) error {
 	r, err := c.app.Replay(ctx, run, options...)
 	if err == nil {
 		c.runs = append(c.runs, r.ID)
-		c.world.witness.replayed(run, r)
+		c.world.witness.replayed(&asked, r)
 	}
 	return err
 }

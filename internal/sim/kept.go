@@ -19,18 +19,20 @@ const soon = 7 * time.Second
 
 // waiting is what the witness keeps of a run for its waits.
 type waiting struct {
-	before   int64 // how many events were there before the run
-	after    int64 // and before the one that it looks back to: its own start, or its original's
-	open     map[workflow.StepID]*openWait
-	orphans  map[string]*openWait // invokes that are waited for no more, by the children that live
-	used     map[int64]bool       // events, by position
-	usedNow  int64                // the event that the change which is looked at uses; zero: none
-	kept     int64                // entries that a replay has from its original
-	startAt  time.Time            // before which it must not begin
-	cancels  string               // the event that cancels it
-	asked    bool                 // a client has asked for its end
-	cancelAt time.Time            // when an event came that cancels it
-	orphaned time.Time            // since when nobody waits for it any more
+	before  int64 // how many events were there before the run
+	after   int64 // and before the one that it looks back to: its own start, or its original's
+	open    map[workflow.StepID]*openWait
+	orphans map[string]*openWait // invokes that are waited for no more, by the children that live
+	used    map[int64]bool       // events, by position
+	usedNow int64                // the event that the change which is looked at uses; zero: none
+	kept    int64                // entries that a replay has from its original
+	// replay is what a replay is of, as it was then; nil: it is none.
+	replay   *replayOf
+	startAt  time.Time // before which it must not begin
+	cancels  string    // the event that cancels it
+	asked    bool      // a client has asked for its end
+	cancelAt time.Time // when an event came that cancels it
+	orphaned time.Time // since when nobody waits for it any more
 }
 
 // openWait is a wait as it was first registered.
@@ -77,6 +79,7 @@ func (t *witness) takesOver(r *record, replay *store.Replay) {
 		return
 	}
 	r.kept = replay.Entries
+	r.replay = t.replayOf(replay)
 	if r.kept > 0 { // what it is shown first was saved by the code that played its original
 		r.versions = slices.Clone(t.runs[replay.RunID].versions)
 	}
@@ -220,6 +223,7 @@ func (t *witness) checkWait(n *node, r *record, e store.Entry) {
 		if early || e.Status != workflow.StepCompleted {
 			t.broken("W4", "%s is over as %s %v before it is due: %s", id, e.Status, stored(w.DueAt).Sub(n.latest()), e.Error)
 		}
+		t.checkSoon(id, w, w.DueAt)
 	case workflow.KindEvent:
 		t.checkEvent(r, w, e, early)
 	case workflow.KindInvoke:
@@ -248,6 +252,7 @@ func (t *witness) checkEvent(r *record, w *openWait, e store.Entry, early bool) 
 		if early {
 			t.broken("W4", "%s is over %v before it is due", id, w.DueAt.Sub(t.world.latest()))
 		}
+		t.checkSoon(id, w, w.DueAt)
 		for position := w.after + 1; position <= int64(len(t.stored)); position++ {
 			if t.fits(r, w, position) && t.world.undisturbed(t.stored[position-1].at, w.openedAt) > soon {
 				t.broken("W5", "%s is over without an event, and event %d fits it since %v", id, position, t.stored[position-1].at)
@@ -280,6 +285,7 @@ func (t *witness) checkEvent(r *record, w *openWait, e store.Entry, early bool) 
 		}
 	}
 	r.used[position] = true
+	t.checkSoon(id, w, ev.at)
 	if position <= w.events {
 		t.world.report.reached(eventLookedBack)
 	}
@@ -316,7 +322,11 @@ func (t *witness) checkReturn(r *record, w *openWait, e store.Entry, early bool)
 		if early {
 			t.broken("W4", "%s is over %v before its child's time is", id, stored(w.DueAt).Sub(t.world.latest()))
 		}
+		t.checkSoon(id, w, w.DueAt)
 		return
+	}
+	if ended := t.runs[w.Child]; child.Status.Final() && ended != nil {
+		t.checkSoon(id, w, ended.endedAt)
 	}
 	same := false
 	switch child.Status {

@@ -52,6 +52,9 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 		w.trace.add(from.name, "gets for "+m.id, err.Error())
 		return nil, err
 	}
+	if from.app != "" {
+		w.witness.heard(m, a)
+	}
 	return a.response(r), nil
 }
 

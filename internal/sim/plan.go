@@ -64,8 +64,9 @@ type stepPlan struct {
 	emits      string        // an event, or
 	runs       *workflowPlan // a workflow
 	codeTakes  time.Duration
-	codeThrows int  // in so many attempts the code before the step throws
-	codeNever  bool // so that the run fails
+	codeThrows int           // in so many attempts the code before the step throws
+	codeNever  bool          // so that the run fails
+	codeAfter  time.Duration // it asks for this pause; 0: the server's
 
 	// Of steps that are no plain body; see wait.go.
 	kind        string // empty: it has a body
@@ -204,6 +205,11 @@ func (p *plan) strikeNodesAlone(d *dice) {
 func (p *plan) nodesAlone() bool {
 	others := func(f faultPlan) bool { return f.kind != nodeCrashes && f.kind != nodeStops }
 	return p.nodes > 1 && !slices.ContainsFunc(p.faults, others) && p.messageOdds+p.readOdds+p.commitOdds == 0
+}
+
+// taken tells whether a node that is alone at work is taken for dead, and wakes beside its successor.
+func (p *plan) taken() bool {
+	return p.nodes == 1 && slices.ContainsFunc(p.faults, func(f faultPlan) bool { return f.kind == nodeTaken })
 }
 
 // calm tells whether nothing goes wrong.

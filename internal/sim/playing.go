@@ -45,6 +45,7 @@ type playing struct {
 	prefix  string           // of the names of a handler's steps; empty: it plays the function
 	writes  bool             // its code writes lines
 	strays  bool             // it throws also in a closing
+	retries int              // of its workflow
 
 	// witness.mu guards what follows.
 	names map[string]int // how often the code asked for each
@@ -88,7 +89,7 @@ func (t *witness) newPlaying(p *process, call, run string) *playing {
 		pl.restart, pl.closing = c.restart, c.closing
 	}
 	if f := t.workflows[t.runs[run].Workflow]; f != nil {
-		pl.writes, pl.strays = f.logs, f.straysInClosing
+		pl.writes, pl.strays, pl.retries = f.logs, f.straysInClosing, f.retries
 	}
 	return pl
 }
@@ -115,6 +116,9 @@ func (p *playing) begins(s *stepPlan, id stepID, attempt int) {
 	if p.closing != nil && p.prefix == "" && s.kind != workflow.KindUndo {
 		t.broken("Z1", "%s begins in call %s, which is of a closing", id, p.call)
 	}
+	if heard, over := call.over(); over {
+		t.broken("Z1", "%s begins in call %s, and its process has heard that this %s", id, p.call, heard)
+	}
 	t.world.trace.add(p.process.name, "body begins", fmt.Sprintf("%s attempt %d", id, attempt))
 	if e := run.entryIn(id.restart, id.StepID); e != nil && call != nil && e.savedIn < call.begunIn {
 		t.broken("W1", "%s was saved as entry %d before call %s began, and its body runs again in it", id, e.saved.Entry, p.call)
@@ -129,6 +133,7 @@ func (p *playing) begins(s *stepPlan, id stepID, attempt int) {
 	if due := t.retries[retryOf{id, attempt - 1}]; t.world.latest().Before(due) {
 		t.broken("W4", "%s: attempt %d begins %v early", id, attempt, due.Sub(t.world.latest()))
 	}
+	t.checkNextTry(id, attempt, p.call)
 	p.checkAgain(s, id, attempt)
 	t.bodies[id]++
 	if t.attempts[retryOf{id, attempt}]++; t.attempts[retryOf{id, attempt}] == 2 {

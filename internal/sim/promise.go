@@ -236,12 +236,15 @@ func (t *witness) cancelled(got *nelkap.RunRecord) {
 }
 
 // replayed is told that a replay was acknowledged.
-func (t *witness) replayed(original string, got *nelkap.RunRecord) {
+func (t *witness) replayed(asked *replayAsked, got *nelkap.RunRecord) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if r := t.runs[got.ID]; r == nil || r.ReplayOf != original {
-		t.broken("W6", "the replay %s of run %s was acknowledged, and is not stored as one", got.ID, original)
+	r := t.runs[got.ID]
+	if r == nil || r.ReplayOf != asked.original {
+		t.broken("W6", "the replay %s of run %s was acknowledged, and is not stored as one", got.ID, asked.original)
+		return
 	}
+	t.checkAsked(r, asked)
 }
 
 // read is told what a client read: what has ended stays as it is (W3).

@@ -38,6 +38,9 @@ const (
 	leaseMoved          = "a stored lease was moved by contact"
 	batchInterleaved    = "a batch of two nodes was interleaved"
 	manyInOneCommit     = "a commit carried the changes of several runs"
+	threwBesideWaits    = "code outside steps threw, and waits of its run were open"
+	appFull             = "an app had as many calls as it takes"
+	bodyAborted         = "a body heard that its call was over"
 	codeFailed          = "code outside steps threw and was tried again"
 	bodyRanTwice        = "a body that was not saved ran again"
 	twoPlayings         = "two playings of one run were alive at once"
@@ -105,6 +108,7 @@ var Situations = []string{
 	begunLater, undoneAgain, undoneAfterTimeout, undoneAfterCancel, undoneOfReplay, undoFailed, undoMissing, handlerSaved, handlerAgain,
 	cancelledInClosing, closingAdopted, closingDone, closingForced, closingGivenUp, childOfClosing, begunAgain, begunAgainByAPI, orphansName,
 	usedBeforeRestart, savedInPastChapter, postedBefore, postedWhile, postedTwice, callbackPassed, skippedOnce, replayedFromStep, replayedLastChapter, lineWritten,
+	appFull, bodyAborted,
 }
 
 // What can come up only where several nodes are at work.

@@ -22,8 +22,11 @@ type payload struct {
 	Chapter int `json:"chapter,omitempty"`
 }
 
+// thrownText is what saved errors say of errThrown.
+const thrownText = "thrown by the script"
+
 // errThrown is what scripted code throws.
-var errThrown = errors.New("thrown by the script")
+var errThrown = errors.New(thrownText)
 
 // noted is what the code makes of an undo that is saved.
 const noted = "noted"
@@ -67,6 +70,7 @@ func (p *process) steps(ctx context.Context, playing *playing, info nelkap.RunIn
 			nelkap.Log(ctx).Info(fmt.Sprintf("before %s %d", s.name, i))
 		}
 		if s.codeThrows >= info.Attempt && playing.mayThrow() {
+			playing.throwsOutside(s)
 			return nil, p.thrown(s)
 		}
 		var result string
@@ -93,6 +97,9 @@ func (p *process) steps(ctx context.Context, playing *playing, info nelkap.RunIn
 func (p *process) thrown(s *stepPlan) error {
 	if s.codeNever {
 		return nelkap.NonRetriable(errThrown)
+	}
+	if s.codeAfter > 0 {
+		return nelkap.RetryAfter(errThrown, s.codeAfter)
 	}
 	return errThrown
 }
@@ -151,6 +158,7 @@ func (p *process) body(ctx context.Context, playing *playing, s *stepPlan, id st
 	if !p.work(ctx, takes+dice.between(time.Microsecond, 100*time.Microsecond), s.heeds) || !p.pass(dice.between(1, 20_000)) {
 		return "", errDead
 	}
+	playing.worked(id, ctx.Err() != nil)
 	if ctx.Err() != nil && s.heeds {
 		return "", context.Cause(ctx)
 	}
@@ -162,6 +170,7 @@ func (p *process) body(ctx context.Context, playing *playing, s *stepPlan, id st
 		playing.leaves(id)
 	}
 	if step.Attempt(ctx) <= s.throws && id.restart >= s.fails {
+		playing.throws(s, id, step.Attempt(ctx), ctx.Err() != nil)
 		err := errThrown
 		if s.retryAfter > 0 {
 			err = nelkap.RetryAfter(err, s.retryAfter)

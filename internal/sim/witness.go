@@ -30,6 +30,7 @@ type witness struct {
 	bodies   map[stepID]int    // how often each body began
 	attempts map[retryOf]int   // how often each attempt of a body began
 	retries  map[retryOf]time.Time
+	throws   map[retryOf]*throw
 	lenient  bool // sends are answered by nobody who stores them
 	spared   bool // nothing befalls an app, so that no body runs again
 	calm     bool // nothing goes wrong in this world
@@ -52,20 +53,23 @@ type witness struct {
 	idempotency map[identity]string
 	// registered are the waits that were ever opened.
 	registered map[stepID]bool
+	requests   map[*node]map[string]int // calls that are made, by app
 }
 
 // record is a run as its last commit left it.
 type record struct {
 	workflow.Run
-	payload  string
-	entries  []entry
-	versions []int // of the code that played it
-	acked    bool  // somebody was told of it
-	dropped  bool  // it is kept no longer
-	playing  *playing
-	lastCall string    // that it had when it ended
-	begunAt  time.Time // its current call
-	endedAt  time.Time // as time goes here, whatever the node's clock said
+	payload   string
+	entries   []entry
+	versions  []int // of the code that played it
+	acked     bool  // somebody was told of it
+	dropped   bool  // it is kept no longer
+	playing   *playing
+	lastCall  string    // that it had when it ended
+	begunAt   time.Time // its current call
+	endedAt   time.Time // as time goes here, whatever the node's clock said
+	touchedAt time.Time // when a commit last changed it
+	passedAt  time.Time // when one that was due later was called before it; zero: none was
 	// handlerCalls is how often a handler of it began.
 	handlerCalls int
 	oneCode      bool // one version of the code alone has played it
@@ -73,6 +77,7 @@ type record struct {
 	waiting
 	closed
 	chapters
+	threw
 }
 
 type entry struct {
@@ -97,6 +102,9 @@ type callRecord struct {
 	handled  bool     // the handler has returned
 	restarts *payload // that its code begins the run again with
 	outputs  []string // that its code returned
+	throw    *outside // what its code outside steps threw last
+	told     told     // what its process has heard
+	nonce    string   // of the playing that has saved
 }
 
 type eventID struct{ name, id string }
@@ -120,10 +128,10 @@ type retryOf struct {
 
 func newWitness(w *world, model store.Store) *witness {
 	t := &witness{
-		steps: map[string]*stepPlan{}, listening: map[string][]*record{}, claims: map[claimID]*claimed{}, starts: map[startOf]bool{}, left: map[stepID]string{}, askedAt: map[stepID]time.Time{}, registered: map[stepID]bool{},
+		steps: map[string]*stepPlan{}, listening: map[string][]*record{}, claims: map[claimID]*claimed{}, starts: map[startOf]bool{}, left: map[stepID]string{}, askedAt: map[stepID]time.Time{}, registered: map[stepID]bool{}, requests: map[*node]map[string]int{},
 		workflows: map[string]*workflowPlan{}, callbacks: map[string]*callbackRecord{}, schedules: map[string]store.Schedule{}, ticks: map[tickOf]bool{}, identities: map[string]identity{}, idempotency: map[identity]string{},
 		world: w, model: model, runs: map[string]*record{}, calls: map[string]*callRecord{}, events: map[eventID]*eventRecord{}, keys: map[runKey]string{},
-		children: map[string]int{}, bodies: map[stepID]int{}, retries: map[retryOf]time.Time{}, attempts: map[retryOf]int{},
+		children: map[string]int{}, bodies: map[stepID]int{}, retries: map[retryOf]time.Time{}, throws: map[retryOf]*throw{}, attempts: map[retryOf]int{},
 	}
 	for _, f := range w.plan.workflows {
 		t.workflows[f.name] = f
@@ -350,6 +358,7 @@ func (w *walk) saves(op *store.SaveSteps) {
 	for i, s := range op.Retries {
 		t.checkInClosing(r, "throws", s.StepID)
 		key := retryOf{r.step(s.StepID), s.Attempt}
+		t.checkPause(w.node, r, s)
 		if due := w.retries[i]; !due.IsZero() || t.retries[key].IsZero() {
 			t.retries[key] = stdcmp.Or(due, s.RetryAt)
 		}
@@ -390,7 +399,8 @@ func (t *witness) inserted(op store.InsertRun) {
 	if run.Status == workflow.Queued {
 		r.NextAt, r.startAt = run.NextAt, run.NextAt
 	}
-	t.runs[run.ID] = r
+	t.runs[run.ID], r.touchedAt = r, time.Now()
+	t.checkTimeout(r)
 	t.takesOver(r, op.Replay)
 	for _, w := range op.Waits {
 		if w.Kind == workflow.KindCancel {

@@ -1,0 +1,56 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/nelkap/nelkap/internal/store"
+)
+
+// replayAsked is how a client asks for a replay.
+type replayAsked struct {
+	original string
+	from     string    // the step that it begins at; empty: it is whole
+	at       time.Time // when it was asked for
+}
+
+// replayOf is what a replay was made of, and how.
+type replayOf struct {
+	original *record
+	restart  int     // the chapter
+	entries  []entry // that it had then, without those of its closing
+	events   bool    // its waits find what the original's could
+}
+
+func (t *witness) replayOf(replay *store.Replay) *replayOf {
+	r := t.runs[replay.RunID]
+	of := &replayOf{original: r, restart: replay.Restart, entries: r.entries, events: replay.Events}
+	if r.Closing() {
+		of.entries = of.entries[:min(int(r.Ending.Entries), len(of.entries))]
+	}
+	return of
+}
+
+// checkAsked: a replay is as it was asked for. From a step it keeps what was saved before that, and its idempotency keys are the original's;
+// a whole one keeps nothing and has keys of its own (K5, S8).
+func (t *witness) checkAsked(r *record, asked *replayAsked) {
+	of := r.replay
+	root, restart := r.ID, 0
+	if asked.from != "" {
+		root, restart = of.original.Root, of.original.RootRestart+of.restart
+	}
+	if r.Root != root || r.RootRestart != restart {
+		t.broken("S8", "run %s replays run %s from %q, and has the idempotency keys of run %s@%d, not %s@%d", r.ID, asked.original, asked.from, r.Root, r.RootRestart, root, restart)
+	}
+	if !of.events {
+		t.broken("K5", "run %s replays run %s, and its waits don't find what that could", r.ID, asked.original)
+	}
+	first := 0 // of the entries that it does not keep
+	for first < len(of.entries) && asked.from != "" && of.entries[first].saved.Name != asked.from {
+		first++
+	}
+	// The step may have been saved after it was looked for.
+	late := of.original.endedAt.IsZero() || of.original.endedAt.After(asked.at)
+	if r.kept > int64(first) || r.kept < int64(first) && !late {
+		t.broken("K5", "run %s replays run %s from %q, which was entry %d, and keeps %d", r.ID, asked.original, asked.from, first+1, r.kept)
+	}
+}
