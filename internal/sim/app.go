@@ -75,7 +75,7 @@ func (p *process) declare(f *workflowPlan) {
 		options = append(options, nelkap.OnWebhook(f.webhook))
 	}
 	if f.scheduled {
-		options = append(options, nelkap.OnSchedule(everyMinute, nelkap.CatchUp(f.catchUp)))
+		options = append(options, nelkap.OnSchedule(f.schedule(), nelkap.CatchUp(f.catchUp)))
 	}
 	if f.cancelOn != "" {
 		options = append(options, nelkap.CancelOn(f.cancelOn))

@@ -74,13 +74,17 @@ func (c *client) do(ctx context.Context, o operation) error {
 		if o.key != "" {
 			options = append(options, nelkap.Key(o.key))
 		}
+		if o.keyFor > 0 {
+			options = append(options, nelkap.KeyFor(o.keyFor))
+		}
 		if o.delay > 0 {
 			options = append(options, nelkap.Delay(o.delay))
 		}
+		asked := time.Now()
 		h, err := nelkap.Run(ctx, nelkap.Ref[payload, string](c.app, o.workflow.name, nelkap.InApp(o.workflow.app)), payload{}, options...)
 		if err == nil {
 			c.runs = append(c.runs, h.ID)
-			t.started(o, h.ID, h.Created)
+			t.started(o, h.ID, h.Created, asked)
 		}
 		return err
 	case opEmit:
@@ -148,11 +152,17 @@ func (c *client) force(ctx context.Context, run string) error {
 // replay replays a run: the whole, or from one of its workflow's steps, and at times with a payload of its own.
 func (c *client) replay(ctx context.Context, o operation, run string) error {
 	var options []nelkap.ReplayOption
-	asked := replayAsked{original: run, at: time.Now()}
+	asked := replayAsked{original: run, at: time.Now(), newEvents: o.newEvents}
 	if o.from > 0 {
 		if asked.from = c.world.witness.nameOf(run, o.from); asked.from != "" {
 			options = append(options, nelkap.FromStep(asked.from))
 		}
+	}
+	if asked.keepKeys = (asked.from != "") != o.otherKeys; o.otherKeys {
+		options = append(options, nelkap.KeepKeys(asked.keepKeys))
+	}
+	if o.newEvents {
+		options = append(options, nelkap.NewEvents())
 	}
 	if o.tag != "" {
 		options = append(options, nelkap.WithPayload(payload{Tag: o.tag}))

@@ -17,15 +17,16 @@ const (
 	FormNodes Form = "nodes" // all of that, with two or three nodes at work at once
 	FormSwept Form = "swept" // all of that, with one to three nodes that drop runs a while after their end, and with schedules
 	FormStale Form = "stale" // all of that, with one or two nodes, whose reads are often old when they arrive
+	FormBroad Form = "broad" // all of that, with one or two nodes, and what plans learned last: see broad.go
 	FormWhole Form = "whole" // also undos, handlers, restarts, callbacks, workflows that run once, lines of logs
 )
 
 // Forms are all of them.
-var Forms = []Form{FormPlain, FormWaits, FormNodes, FormSwept, FormStale, FormWhole}
+var Forms = []Form{FormPlain, FormWaits, FormNodes, FormSwept, FormStale, FormBroad, FormWhole}
 
 // Whole tells whether seeds of a form have endings.
 func (f Form) Whole() bool {
-	return f == FormWhole || f == FormNodes || f == FormSwept || f == FormStale
+	return f == FormWhole || f == FormNodes || f == FormSwept || f == FormStale || f == FormBroad
 }
 
 // addEndings gives a workflow what happens between its end and its final status, and what begins it again.

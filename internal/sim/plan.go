@@ -20,6 +20,7 @@ type plan struct {
 	sweepEvery  time.Duration
 	clients     [][]operation
 	faults      []faultPlan
+	pauses      []pausePlan
 
 	// How many of a thousand messages, reads and commits meet a fault.
 	messageOdds, readOdds, commitOdds int
@@ -34,6 +35,7 @@ type workflowPlan struct {
 	lease, timeout time.Duration
 	cancelOn       string // an event that cancels its runs
 	scheduled      bool   // each full minute starts it
+	everyOther     bool   // only each second one
 	catchUp        nelkap.CatchUpRule
 
 	// Of endings; see ending.go.
@@ -96,7 +98,10 @@ type operation struct {
 	delay    time.Duration // of a start
 	tag      string        // of an event; of a replay from a step, where it has a payload of its own
 	force    bool          // of a cancellation
-	from     int           // of a replay: which of the workflow's steps it begins at, from 1; zero: it is whole
+	keyFor   time.Duration // how long key is held; zero: for ever
+	// Of a replay: its idempotency keys are not as they would be, or its waits take only new events.
+	otherKeys, newEvents bool
+	from                 int // of a replay: which of the workflow's steps it begins at, from 1; zero: it is whole
 }
 
 // faultPlan is a fault at a time.
@@ -135,17 +140,7 @@ func newPlan(c chance, form Form) *plan {
 	}
 	noise := [][3]int{{0, 0, 0}, {15, 3, 5}, {60, 10, 20}, {200, 30, 60}}[d.pick(2, 3, 4, 2)]
 	p.messageOdds, p.readOdds, p.commitOdds = noise[0], noise[1], noise[2]
-	p.nodes = 1
-	if form == FormNodes {
-		p.nodes = 2 + c.dice("nodes", 0).below(2)
-	}
-	if d := c.dice("stale reads", 0); form == FormStale {
-		p.nodes, p.staleOdds = 1+d.below(2), []int{20, 100, 300}[d.below(3)]
-	}
-	if form == FormSwept {
-		d := c.dice("sweeps", 0)
-		p.nodes, p.runsFor, p.sweepEvery = 1+d.below(3), d.between(runsForMin, 2*runsForMin), d.between(time.Second, 20*time.Second)
-	}
+	p.drawNodes(c, form)
 	for i := range 2 + d.below(4) {
 		p.workflows = append(p.workflows, p.newWorkflow(c.dice("workflow", i), i))
 	}
@@ -159,6 +154,9 @@ func newPlan(c chance, form Form) *plan {
 		}
 		if form == FormSwept {
 			f.addSchedule(c.dice("schedules", i))
+		}
+		if form == FormBroad {
+			p.broaden(c.dice("broad workflow", i), f)
 		}
 		f.deploy(c.dice("deploys", i))
 	}
@@ -174,6 +172,12 @@ func newPlan(c chance, form Form) *plan {
 		if form == FormSwept {
 			stretch(c.dice("slow client", i), operations)
 		}
+		if form == FormBroad {
+			broadenClient(c.dice("broad client", i), operations)
+			if p.scheduled() {
+				stretch(c.dice("slow client", i), operations)
+			}
+		}
 		p.clients = append(p.clients, operations)
 		sum := time.Duration(0)
 		for _, o := range operations {
@@ -184,13 +188,34 @@ func newPlan(c chance, form Form) *plan {
 	for i := range []int{0, 1, 2, 3, 5}[d.pick(2, 3, 3, 2, 1)] {
 		p.faults = append(p.faults, p.newFault(c.dice("fault", i), span))
 	}
-	if d := c.dice("outage", 0); form == FormSwept && d.odds(300) { // longer than the time between two ticks
+	if d := c.dice("outage", 0); (form == FormSwept || form == FormBroad && p.scheduled()) && d.odds(300) { // longer than the time between two ticks
 		p.faults = append(p.faults, faultPlan{at: d.between(0, span), kind: storeIsFull, lasts: d.between(time.Minute, 4*time.Minute)})
+	}
+	if d := c.dice("paused schedules", 0); form == FormBroad && p.scheduled() && d.odds(500) {
+		p.pauses = append(p.pauses, pausePlan{at: d.between(0, span), lasts: d.between(time.Second, 4*time.Minute)})
 	}
 	if form == FormNodes && c.dice("nodes alone", 0).odds(250) {
 		p.strikeNodesAlone(c.dice("nodes alone", 1))
 	}
 	return p
+}
+
+// drawNodes draws how many nodes are at work, what they drop, and how old their reads are.
+func (p *plan) drawNodes(c chance, form Form) {
+	p.nodes = 1
+	switch form {
+	case FormNodes:
+		p.nodes = 2 + c.dice("nodes", 0).below(2)
+	case FormStale:
+		d := c.dice("stale reads", 0)
+		p.nodes, p.staleOdds = 1+d.below(2), []int{20, 100, 300}[d.below(3)]
+	case FormBroad:
+		p.nodes = 1 + c.dice("broad nodes", 0).below(2)
+	case FormSwept:
+		d := c.dice("sweeps", 0)
+		p.nodes, p.runsFor, p.sweepEvery = 1+d.below(3), d.between(runsForMin, 2*runsForMin), d.between(time.Second, 20*time.Second)
+	case FormPlain, FormWaits, FormWhole:
+	}
 }
 
 // strikeNodesAlone leaves of the faults those that no app that lives may notice by anything running again: nodes that die or stop.

@@ -188,7 +188,7 @@ func (t *witness) answeredPoll(n *node, m *message, a *answer) {
 }
 
 // started is told that a client's start was acknowledged.
-func (t *witness) started(o operation, run string, created bool) {
+func (t *witness) started(o operation, run string, created bool, asked time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.runs[run]
@@ -206,7 +206,9 @@ func (t *witness) started(o operation, run string, created bool) {
 	if o.key == "" {
 		return
 	}
-	if owner := t.keys[runKey{o.workflow.app, o.workflow.name, o.key}]; owner != run {
+	if o.keyFor > 0 {
+		t.checkHeld(o, r, created, asked)
+	} else if owner := t.keys[runKey{o.workflow.app, o.workflow.name, o.key}]; owner != run {
 		t.broken("W8", "a start with key %q was answered with run %s, and the key is run %s's", o.key, run, owner)
 	}
 	if !created {

@@ -134,6 +134,17 @@ const (
 // SweptSituations are those of swept seeds.
 var SweptSituations = []string{runDropped, ticked, keyOfGone, passedGone, caughtUp}
 
+// What can come up only in broad seeds.
+const (
+	keyIsOver   = "a run key whose time was over started another run"
+	keysKept    = "a whole replay had its original's idempotency keys"
+	tickLeftOut = "a schedule left out ticks that it had missed"
+	resumed     = "a schedule went on after a pause"
+)
+
+// BroadSituations are those of broad seeds.
+var BroadSituations = []string{threwBesideWaits, keyIsOver, keysKept, tickLeftOut, resumed}
+
 // Report says what simulations did. Its numbers are sums, so that reports can be added.
 type Report struct {
 	mu sync.Mutex
@@ -216,6 +227,8 @@ func (r *Report) Missing(form Form) []string {
 		situations = append(situations, NodeSituations...)
 	case FormSwept:
 		situations = append(situations, SweptSituations...)
+	case FormBroad:
+		situations = append(situations, BroadSituations...)
 	case FormStale:
 		if r.Faults[StaleRead] == 0 {
 			missing = append(missing, "fault: "+StaleRead)

@@ -12,8 +12,27 @@ import (
 	"github.com/nelkap/nelkap/internal/store"
 )
 
-// everyMinute is the one schedule of this world: a tick is a full minute.
-const everyMinute = "* * * * *"
+// The schedules of this world: a tick is a full minute, or each second one.
+const (
+	everyMinute = "* * * * *"
+	everyOther  = "*/2 * * * *"
+)
+
+// schedule is the workflow's.
+func (f *workflowPlan) schedule() string {
+	if f.everyOther {
+		return everyOther
+	}
+	return everyMinute
+}
+
+// periodOf is the time between two ticks of a schedule.
+func periodOf(s store.Schedule) time.Duration {
+	if s.Expression == everyOther {
+		return 2 * time.Minute
+	}
+	return time.Minute
+}
 
 // addSchedule has some workflows start at each tick.
 func (f *workflowPlan) addSchedule(d *dice) {
@@ -44,10 +63,14 @@ type tickOf struct {
 func (t *witness) moves(n *node, s store.Schedule, change []store.Op) {
 	before, known := t.schedules[s.ID]
 	t.schedules[s.ID] = s
-	if !known || before.Paused || s.Paused {
+	if !known {
 		return
 	}
-	started := 0
+	if before.Paused || s.Paused {
+		t.checkPausedSchedule(before, s, change)
+		return
+	}
+	started, period := 0, periodOf(s)
 	for _, op := range change {
 		insert, is := op.(store.InsertRun)
 		var in tick
@@ -61,18 +84,51 @@ func (t *witness) moves(n *node, s store.Schedule, change []store.Op) {
 			t.broken("D2", "the tick of %s at %v has started a second run, %s", key.workflow, key.at, insert.Run.ID)
 		case in.Time.After(n.latest()):
 			t.broken("W4", "the tick of %s at %v came %v early", key.workflow, key.at, in.Time.Sub(n.latest()))
-		case !in.Time.After(before.Cursor) || in.Time.After(s.Cursor) || in.Time.Truncate(time.Minute) != in.Time:
+		case !in.Time.After(before.Cursor) || in.Time.After(s.Cursor) || in.Time.Truncate(period) != in.Time:
 			t.broken("D2", "%v is no tick of %s between %v and %v", key.at, key.workflow, before.Cursor, s.Cursor)
 		}
 		t.ticks[key] = true
 		t.world.report.reached(ticked)
 	}
-	passed := int(s.Cursor.Truncate(time.Minute).Sub(before.Cursor.Truncate(time.Minute)) / time.Minute)
-	if before.CatchUp == string(nelkap.CatchUpAll) && started != passed {
-		t.broken("D2", "%s went from %v to %v, %d ticks, and started %d runs", s.Workflow, before.Cursor, s.Cursor, passed, started)
+	passed := int(s.Cursor.Truncate(period).Sub(before.Cursor.Truncate(period)) / period)
+	if least, most := t.owed(s, passed); started < least || started > most {
+		t.broken("D2", "%s, which catches up with %q, went from %v to %v, %d ticks, and started %d runs", s.Workflow, before.CatchUp, before.Cursor, s.Cursor, passed, started)
+	} else if started < passed {
+		t.world.report.reached(tickLeftOut)
 	}
 	if started > 1 {
 		t.world.report.reached(caughtUp)
+	}
+}
+
+// owed is how many runs a schedule owes of ticks that have passed: all, the last alone, or that only where it is no minute late (D2).
+func (t *witness) owed(s store.Schedule, passed int) (least, most int) {
+	age := time.Since(s.Cursor.Truncate(periodOf(s)))
+	switch {
+	case s.CatchUp == string(nelkap.CatchUpAll):
+		return passed, passed
+	case s.CatchUp == string(nelkap.CatchUpLast) || passed == 0:
+		return min(1, passed), min(1, passed)
+	case !t.world.steady():
+		return 0, 1
+	case age < time.Minute:
+		return 1, 1
+	case age > time.Minute+storedBy && t.world.undisturbed() > storedBy: // else it may have been decided in time
+		return 0, 0
+	}
+	return 0, 1
+}
+
+// checkPausedSchedule: one that is paused starts nothing, and does not catch up when it goes on (D2).
+func (t *witness) checkPausedSchedule(before, s store.Schedule, change []store.Op) {
+	if len(change) > 1 {
+		t.broken("D2", "the schedule of %s is paused, and a change of it does more: %v", s.Workflow, change)
+	}
+	if before.Paused && !s.Paused {
+		t.world.report.reached(resumed)
+		if missed := time.Since(s.Cursor); missed > storedBy && t.world.steady() && t.world.undisturbed() > storedBy {
+			t.broken("D2", "the schedule of %s goes on, and looks back for %v", s.Workflow, missed)
+		}
 	}
 }
 

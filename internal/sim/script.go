@@ -84,7 +84,7 @@ func (p *process) steps(ctx context.Context, playing *playing, info nelkap.RunIn
 			return nil, errDead
 		}
 		if err != nil {
-			if s.fatal {
+			if s.fatal || errors.Is(err, errThrown) { // what a step threw is another
 				return nil, err
 			}
 			result = fmt.Sprintf("failed %d", i)

@@ -201,6 +201,16 @@ func TestNoInvariantBreaksWhereReadsAreOld(t *testing.T) {
 	}
 }
 
+// Code throws while its run waits for something, keys have a time, and schedules are paused (promise 13, K3, D2).
+func TestNoInvariantBreaksInBroadSeeds(t *testing.T) {
+	report := playMany(t, 60, "memory", sim.FormBroad)
+	for _, situation := range sim.BroadSituations[:3] { // the others take schedules
+		if report.Reached[situation] == 0 {
+			t.Errorf("never seen: %s", situation)
+		}
+	}
+}
+
 // short skips a test of the short form where another form was asked for.
 func short(t *testing.T) {
 	t.Helper()

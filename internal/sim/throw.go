@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/wire"
 	"github.com/nelkap/nelkap/internal/workflow"
 )
 
@@ -21,6 +22,7 @@ type outside struct {
 	retries int
 	asked   time.Duration // zero: for no pause
 	final   bool          // it is not to be tried again
+	another bool          // of its branches has thrown too
 }
 
 // instant is what an instant may lose where it is stored, since stores keep whole milliseconds.
@@ -128,7 +130,7 @@ func (p *playing) throwsOutside(s *stepPlan) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c := t.calls[p.call]; c != nil && (p.closing == nil || p.prefix != "") {
-		c.throw = &outside{at: time.Now(), retries: p.retries, asked: s.codeAfter, final: s.codeNever}
+		c.throw = &outside{at: time.Now(), retries: p.retries, asked: s.codeAfter, final: s.codeNever, another: c.throw != nil}
 	}
 }
 
@@ -145,7 +147,7 @@ func (t *witness) checkOutside(n *node, r *record, before, run *workflow.Run, op
 	}
 	// Which of several has ended it is not known. And a node without a name, whose place was taken while it was paused, does not hear that its
 	// successor has saved something: no store lets two such nodes in.
-	if !c.alone() || t.world.plan.taken() {
+	if !c.alone() || c.throw.another || t.world.plan.taken() {
 		r.inRow, r.threw.entries, r.pausedUntil = run.Attempts, len(r.entries), time.Time{}
 		return
 	}
@@ -171,10 +173,12 @@ func (t *witness) checkOutside(n *node, r *record, before, run *workflow.Run, op
 	}
 }
 
-// failedBy tells whether a change fails a run, or gives its closing up, by what its code threw.
+// failedBy tells whether a change fails a run by what its code threw.
 func failedBy(ops []store.Op) bool {
 	for _, op := range ops {
-		if u, ok := op.(store.UpdateRun); ok && thrown(u.Error) {
+		u, ok := op.(store.UpdateRun)
+		var failure wire.Error
+		if ok && thrown(u.Error) && wire.Decode(u.Error, &failure) == nil && failure.Message == thrownText {
 			return true
 		}
 	}

@@ -26,6 +26,7 @@ type witness struct {
 	calls    map[string]*callRecord
 	events   map[eventID]*eventRecord
 	keys     map[runKey]string // run keys, and the runs that have them
+	keyUntil time.Time         // of the key that is taken now; zero: for ever
 	children map[string]int    // what was sent by each send of a step
 	bodies   map[stepID]int    // how often each body began
 	attempts map[retryOf]int   // how often each attempt of a body began
@@ -69,6 +70,7 @@ type record struct {
 	begunAt   time.Time // its current call
 	endedAt   time.Time // as time goes here, whatever the node's clock said
 	touchedAt time.Time // when a commit last changed it
+	keyUntil  time.Time // until when its key is its own; zero: for ever
 	passedAt  time.Time // when one that was due later was called before it; zero: none was
 	// handlerCalls is how often a handler of it began.
 	handlerCalls int
@@ -276,6 +278,7 @@ func (w *walk) ops(change []store.Op) {
 			taken := w.keys[0]
 			w.keys = w.keys[1:]
 			if taken.Taken {
+				w.t.keyUntil = op.Key.ExpiresAt
 				if op.Key.Kind == store.KeyClaim {
 					w.t.takes(op.Key)
 				}
@@ -410,10 +413,12 @@ func (t *witness) inserted(op store.InsertRun) {
 	}
 	if run.Key != "" {
 		key := runKey{run.App, run.Workflow, run.Key}
-		if owner := t.keys[key]; owner != "" {
+		if owner := t.keys[key]; owner != "" && t.runs[owner].keyOver(t.world.latest()) {
+			t.world.report.reached(keyIsOver)
+		} else if owner != "" {
 			t.broken("W8", "key %q of %s is run %s's, and run %s has it too", run.Key, run.Workflow, owner, run.ID)
 		}
-		t.keys[key] = run.ID
+		t.keys[key], r.keyUntil = run.ID, t.keyUntil
 	}
 	if run.EventID == "" && run.ReplayOf == "" {
 		t.child(op.Payload)

@@ -160,6 +160,9 @@ func (w *world) live() {
 			w.strike(f)
 		})
 	}
+	for _, p := range w.plan.pauses {
+		w.beside.start(func() { w.pauseSchedules(p) })
+	}
 	var clients sync.WaitGroup
 	for i, operations := range w.plan.clients {
 		c := w.newClient(i)
