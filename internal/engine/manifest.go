@@ -78,7 +78,7 @@ func (a *app) settled() bool {
 // isRival tells whether an app answers at an address that another app has the name of. mu is held.
 func (r *registry) isRival(s *source) bool {
 	a := r.apps[s.app]
-	return a != nil && a.source != s && s.reason != "" && s.lostAt.IsZero()
+	return a != nil && a.source != s && !a.source.removed() && s.reason != "" && s.lostAt.IsZero()
 }
 
 // conflict tells whether another address serves another manifest under the same name.
