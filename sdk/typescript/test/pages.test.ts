@@ -15,7 +15,7 @@ import { compile, root, versions } from './compile.js';
 
 let project: string;
 
-// The programs of each page, each page's one after the other in one file, in a project that has the package as users have it.
+// The programs of the README, one after the other in one file, and of the documentation, each in its own, in a project that has the package as users have it.
 beforeAll(() => {
   project = mkdtempSync(join(tmpdir(), 'nelkap-pages-'));
   mkdirSync(join(project, 'node_modules'));
@@ -42,8 +42,7 @@ function programs(): string[] {
     .map((page) =>
       Array.from(readFileSync(page, 'utf8').matchAll(/^```ts\n(.*?)^```$/gms), ([, code]) => code),
     )
-    .filter((blocks) => blocks.length > 0)
-    .map((blocks) => blocks.join('\n'));
+    .flatMap((blocks, page) => (page === 0 ? [blocks.join('\n')] : blocks));
 }
 
 test('the README has programs', () => {
