@@ -461,7 +461,7 @@ func (n *node) sync(t *testing.T) {
 	}
 }
 
-// What is no longer deployed is removed: nothing starts it any more, on any server, and its runs go on once it is back.
+// D1: what is no longer deployed is removed: nothing starts it any more, on any server, and its runs go on once it is back.
 func TestARemovedAppIsNotStarted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newApp(wire.Workflow{Name: "w", Triggers: []wire.Trigger{{Event: "paid"}, {Schedule: "* * * * *"}}})
@@ -529,7 +529,7 @@ func TestAnAppThatIsUsedIsNotRemoved(t *testing.T) {
 	})
 }
 
-// Whichever node is asked next knows that an app was removed, and none that looks at it meanwhile brings it back.
+// D1: whichever node is asked next knows that an app was removed, and none that looks at it meanwhile brings it back.
 func TestARemovedAppIsRemovedOnAllNodes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := &cluster{store: memory.New(), app: newApp(wire.Workflow{Name: "w"})}

@@ -82,7 +82,7 @@ func (e *Engine) unscheduled(ctx context.Context, app appID) error {
 		}
 		for _, s := range page {
 			if q.After = s.ID; !s.Declared {
-				return fmt.Errorf("%w: by the schedule %q, and by others that were made at run time if there are more: remove them first", ErrAppUsed, s.ID)
+				return fmt.Errorf("%w: the schedule %q, made at run time, starts its workflows: remove such schedules first", ErrAppUsed, s.ID)
 			}
 		}
 		if len(page) < duePage {

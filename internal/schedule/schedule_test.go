@@ -1,8 +1,12 @@
 package schedule_test
 
 import (
+	"bytes"
 	"maps"
+	"os"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 	_ "time/tzdata" // the same zones on every machine that runs the tests
@@ -302,5 +306,40 @@ func BenchmarkNext(b *testing.B) {
 				s.Next(after)
 			}
 		})
+	}
+}
+
+// What the users' page says of each expression of its table, seen on a Thursday.
+func TestTheExpressionsOfThePageMeanWhatItSays(t *testing.T) {
+	page, err := os.ReadFile("../../docs/schedules.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := map[string]string{
+		"0 9 * * 1-5":  "2026-01-16T09:00:00Z",
+		"*/15 * * * *": "2026-01-15T12:15:00Z",
+		"0 0 1 * *":    "2026-02-01T00:00:00Z",
+		"0 18 L * *":   "2026-01-31T18:00:00Z",
+		"0 9 * * 1#2":  "2026-02-09T09:00:00Z",
+		"@hourly":      "2026-01-15T13:00:00Z",
+		"@daily":       "2026-01-16T00:00:00Z",
+		"@weekly":      "2026-01-18T00:00:00Z",
+		"@monthly":     "2026-02-01T00:00:00Z",
+		"@yearly":      "2027-01-01T00:00:00Z",
+	}
+	_, section, _ := bytes.Cut(page, []byte("\n## The expression\n"))
+	section, _, _ = bytes.Cut(section, []byte("\n## "))
+	var said []string
+	for _, row := range regexp.MustCompile("(?m)^\\| (`.*?`) \\|").FindAllSubmatch(section, -1) {
+		said = append(said, strings.Split(strings.Trim(string(row[1]), "`"), "` `")...)
+	}
+	if want := slices.Sorted(maps.Keys(next)); !cmp.Equal(slices.Sorted(slices.Values(said)), want) {
+		t.Errorf("the page shows %q, this test knows %q", said, want)
+	}
+	for expression, want := range next {
+		tick, ok := parse(t, expression, "").Next(at(t, "2026-01-15T12:00:00Z"))
+		if got := tick.UTC().Format(time.RFC3339); !ok || got != want {
+			t.Errorf("%s: next at %s, not %s", expression, got, want)
+		}
 	}
 }

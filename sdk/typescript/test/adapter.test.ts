@@ -267,9 +267,10 @@ test.each<[string, unknown, Record<string, string>, number, string]>([
   expect(answer.headers.get('nelkap-sdk')).toMatch(/^typescript\//);
 });
 
-test('an unsigned call from elsewhere is not told to set NELKAP_DEV=1, which is set', async () => {
+test('an unsigned call from elsewhere is told what NELKAP_DEV=1 lets in', async () => {
   const refused = await web(requestOf({ type: 'describe' }, { 'x-forwarded-for': '1.2.3.4' }));
-  const says = /^NELKAP_DEV=1 lets in .* from another machine or through a proxy: .* NELKAP_SIGNING_KEY/;
+  const says =
+    /: set NELKAP_SIGNING_KEY .* NELKAP_DEV=1, which takes calls of this machine alone, through no proxy/;
   expect(await refused.json()).toMatchObject({ code: 'unsigned', detail: expect.stringMatching(says) });
 });
 

@@ -40,7 +40,7 @@ function pages(): string[] {
 function programs(): string[] {
   return pages()
     .map((page) =>
-      Array.from(readFileSync(page, 'utf8').matchAll(/^```ts\n(.*?)^```$/gms), ([, code]) => code),
+      Array.from(readFileSync(page, 'utf8').matchAll(/^```ts\n(.*?)^```$/gms), ([, code = '']) => code),
     )
     .flatMap((blocks, page) => (page === 0 ? [blocks.join('\n')] : blocks));
 }

@@ -121,7 +121,7 @@ test('an app in the place of the server says so', async () => {
   const lost = new Nelkap({ url: 'http://shop.test/api/nelkap', fetch });
   const says = {
     code: 'unexpected_answer',
-    message: expect.stringMatching(/as an app: is NELKAP_URL the/),
+    message: expect.stringMatching(/with an app instead of JSON: is NELKAP_URL the/),
   };
   await expect(lost.emit({ event: 'e', payload: 1 })).rejects.toMatchObject(says);
   await expect(lost.get('run_1')).rejects.toMatchObject(says);

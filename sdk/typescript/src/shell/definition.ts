@@ -154,11 +154,14 @@ export function checkIf(given: unknown, what: string): string | undefined {
   if (given === undefined) return undefined;
   if (typeof given !== 'string' || given.trim() === '')
     throw new TypeError(`if of ${what} is no text: give a condition such as 'payload.total > 0'`);
-  const bytes = encoder.encode(given).length;
-  if (bytes <= IF_BYTES_MAX) return given;
-  throw new TypeError(
-    `if of ${what} has ${bytes} bytes: give one of at most ${IF_BYTES_MAX}, and decide the rest in the workflow`,
-  );
+  return checkBytes(given, `if of ${what}`, IF_BYTES_MAX, ', and decide the rest in the workflow');
+}
+
+/** A text that is not too long, or a TypeError that says so; `advice` ends its sentence. */
+export function checkBytes(text: string, what: string, bytesMax: number, advice = ''): string {
+  const bytes = encoder.encode(text).length;
+  if (bytes <= bytesMax) return text;
+  throw new TypeError(`${what} has ${bytes} bytes: give one of at most ${bytesMax}${advice}`);
 }
 
 function checkFunction(fn: unknown, option: string, workflow: string, example: string): unknown {

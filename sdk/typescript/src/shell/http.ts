@@ -65,9 +65,10 @@ function headersOf(address: Address, request: Exchange): Record<string, string> 
 async function read(response: Response, url: string): Promise<unknown> {
   const text = await response.text();
   if (response.status === 204) return undefined;
-  // An app answers every GET with JSON.
-  const isApp = Boolean(response.headers.get('nelkap-sdk'));
-  const type = response.headers.get('content-type') ?? 'nothing';
+  // An app answers every GET with JSON, and is no server.
+  const type = response.headers.get('nelkap-sdk')
+    ? 'an app'
+    : (response.headers.get('content-type') ?? 'nothing');
   if (response.status >= 300 && response.status < 400) {
     const to = response.headers.get('location') ?? 'nowhere';
     throw new NelkapError(
@@ -76,7 +77,7 @@ async function read(response: Response, url: string): Promise<unknown> {
       `${url} redirects to ${to}: set NELKAP_URL to the server itself`,
     );
   }
-  if (!isApp && /^application\/([\w.+-]+\+)?json\b/i.test(type)) {
+  if (/^application\/([\w.+-]+\+)?json\b/i.test(type)) {
     const parsed = parse(text);
     if (response.ok && parsed !== undefined) return parsed;
     if (!response.ok) throw fromProblem(response.status, parsed);
@@ -84,7 +85,7 @@ async function read(response: Response, url: string): Promise<unknown> {
   throw new NelkapError(
     'unexpected_answer',
     response.status,
-    `${url} answered ${response.status} ${isApp ? 'as an app' : `with ${type} instead of JSON`}: is NELKAP_URL the address of a Nelkap server?`,
+    `${url} answered ${response.status} with ${type} instead of JSON: is NELKAP_URL the address of a Nelkap server?`,
   );
 }
 

@@ -1,6 +1,5 @@
-import { bytesOf } from '../core/text.js';
 import { NonRetriableError } from '../errors.js';
-import type { Definition } from './definition.js';
+import { checkBytes, type Definition } from './definition.js';
 
 /** Keys of runs and claims have up to 512 bytes of UTF-8. */
 const KEY_BYTES_MAX = 512;
@@ -9,9 +8,11 @@ const KEY_BYTES_MAX = 512;
 export function checkKey(key: unknown, what: string, bytesMax: number = KEY_BYTES_MAX): string {
   if (typeof key !== 'string' || key === '')
     throw new TypeError(`${what} is no text: give one that is not empty`);
-  const bytes = bytesOf(key);
-  if (bytes <= bytesMax) return key;
-  throw new TypeError(`${what} has ${bytes} bytes: give one of at most ${bytesMax}, such as a hash`);
+  return checkBytes(key, what, bytesMax, ', such as a hash');
+}
+
+export function optionalKey(key: unknown, what: string, bytesMax?: number): string | undefined {
+  return key === undefined ? undefined : checkKey(key, what, bytesMax);
 }
 
 /** The key that a workflow's `once` makes of the payload (K4); undefined without it. */

@@ -8,7 +8,7 @@ import type { RunOptions } from '../run.js';
 import { checkName, type Definition, optionalMs, refuseOthers } from './definition.js';
 import { type Address, askedPauseMs, exchange, isPassing } from './http.js';
 import { typeId } from './key.js';
-import { checkKey } from './once.js';
+import { optionalKey } from './once.js';
 import { pause, pauseMs } from './pause.js';
 import { shared } from './process.js';
 import type { Scope, StepScope } from './scope.js';
@@ -66,7 +66,7 @@ export async function sendRun(
       workflow: definition.name,
       app: definition.app(),
       payload: encode(payload, 'payload'),
-      key: key === undefined ? undefined : checkKey(key, `the key of ${what}`),
+      key: optionalKey(key, `the key of ${what}`),
       keyForMs: optionalMs(keyFor, `keyFor of ${what}`),
       at: at === undefined ? undefined : instant(at, `at of ${what}`),
       delayMs: optionalMs(delay, `delay of ${what}`),
@@ -87,10 +87,7 @@ export async function sendEvents(
     const body = {
       event: event.event,
       payload: encode(event.payload, isList ? `[${at}].payload` : 'payload'),
-      id:
-        event.id === undefined
-          ? undefined
-          : checkKey(event.id, `the id of event '${event.event}'`, EVENT_ID_BYTES_MAX),
+      id: optionalKey(event.id, `the id of event '${event.event}'`, EVENT_ID_BYTES_MAX),
       at: event.at === undefined ? undefined : instant(event.at, `at of event '${event.event}'`),
     };
     return { kind: 'event', name: checkName(event.event, 'an event'), isKeyed: event.id !== undefined, body };

@@ -148,9 +148,7 @@ export class Server {
     throw new Refusal(
       401,
       'unsigned',
-      settings.isDev
-        ? 'NELKAP_DEV=1 lets in what this machine sends, and this came from another machine or through a proxy: set the same NELKAP_SIGNING_KEY for server and app.'
-        : 'This app has no signing key: set NELKAP_SIGNING_KEY to that of the server, or for development on this machine NELKAP_DEV=1.',
+      'This app has no signing key: set NELKAP_SIGNING_KEY to that of the server, or for development NELKAP_DEV=1, which takes calls of this machine alone, through no proxy.',
     );
   }
 

@@ -17,6 +17,7 @@ import type {
 import type { Workflow } from '../workflow.js';
 import { type AskedStep, asSteps } from './call.js';
 import {
+  checkBytes,
   checkIf,
   checkName,
   checkRetries,
@@ -197,11 +198,6 @@ function checkMatch(match: Match, what: string): Match {
     checkBytes(JSON.stringify(value), `the value at '${path}' in match of ${what}`, VALUE_BYTES_MAX);
   }
   return { ...match };
-}
-
-function checkBytes(text: string, what: string, limit: number): void {
-  const bytes = bytesOf(text);
-  if (bytes > limit) throw new TypeError(`${what} has ${bytes} bytes: give one of at most ${limit}`);
 }
 
 function invokeStep(
