@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json/jsontext"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -298,14 +299,18 @@ func (e *Engine) cut(l *live, why string) {
 	e.mu.Lock()
 	stalled, run := l.stalled, l.run
 	e.mu.Unlock()
-	e.cutCall(run, e.peers.self, why, stalled)
+	err := e.cutCall(run, e.peers.self, why, stalled)
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if err != nil && !errors.Is(err, store.ErrNotFound) && e.live[l.callID] == l {
+		e.ask(l, beatEvery) // it has its slot for as long as the store may have it
+		return
+	}
 	e.untrack(l)
 }
 
 // cutCall cuts a run's call, if it is the one that was given and that node holds it: a call that another has adopted is not ours to judge.
-func (e *Engine) cutCall(given workflow.Run, node, why string, stalled bool) {
+func (e *Engine) cutCall(given workflow.Run, node, why string, stalled bool) error {
 	callID := given.Call.ID
 	c, err := e.apply(e.ctx, given.ID, func(run workflow.Run, history store.History) (workflow.Input, error) {
 		if run.Call == nil || run.Call.ID != callID || run.Call.Node != node || run.Status != workflow.Running {
@@ -325,6 +330,7 @@ func (e *Engine) cutCall(given workflow.Run, node, why string, stalled bool) {
 	} else if c.result.Version != 0 {
 		e.log.Warn("call cut off", "run", given.ID, "workflow", given.Workflow, "call", callID, "why", why)
 	}
+	return err
 }
 
 // Heartbeat holds a process's poll until there is news of one of its calls, or the interval is over (C7). It waits at most 5 s.

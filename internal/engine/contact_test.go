@@ -39,12 +39,16 @@ func (n *node) poll(t testing.TB, wait time.Duration, fences ...wire.Fence) []wi
 }
 
 // keepPolling names a call until the returned function is called, as the process that plays it does.
-func (n *node) keepPolling(t testing.TB, f wire.Fence) (stop func()) {
+func (n *node) keepPolling(t testing.TB, fences ...wire.Fence) (stop func()) {
 	t.Helper()
+	var calls []wire.Named
+	for _, f := range fences {
+		calls = append(calls, wire.Named{Fence: f})
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		for ctx.Err() == nil {
-			n.Heartbeat(ctx, wire.Heartbeat{Process: "process", Calls: []wire.Named{{Fence: f}}, WaitMs: 5000})
+			n.Heartbeat(ctx, wire.Heartbeat{Process: "process", Calls: calls, WaitMs: 5000})
 		}
 	}()
 	synctest.Wait()

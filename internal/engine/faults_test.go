@@ -70,6 +70,18 @@ func (f *faulty) set(fail func([]store.Change) error) {
 	f.fail = fail
 }
 
+// failsOnce has nobody know what became of the next change of a run, which is not stored.
+func (f *faulty) failsOnce() {
+	failed := false
+	f.set(func(changes []store.Change) error {
+		if _, updates := changes[0][0].(store.UpdateRun); !updates || failed {
+			return nil
+		}
+		failed = true
+		return store.ErrUnknown
+	})
+}
+
 func startFaulty(t *testing.T, a *app) (*node, *faulty) {
 	t.Helper()
 	s := &faulty{Store: memory.New()}

@@ -128,6 +128,19 @@ func (c *cluster) holder(t *testing.T, runID string) (holder, other int) {
 	return 0, 0
 }
 
+// inFlight is how many calls each node holds, by the store at one moment.
+func (c *cluster) inFlight(t *testing.T) (counts []store.CallCount, calls int64) {
+	t.Helper()
+	counts, err := c.store.CallCounts(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, count := range counts {
+		calls += count.Calls
+	}
+	return counts, calls
+}
+
 // Rule C1: who takes over the calls of a lost node says meanwhile that it is there, however many they are and whatever a commit takes. Else it
 // would be lost too, and what it has taken over cut off.
 func TestWhoTakesOverManyCallsIsNotLostItself(t *testing.T) {
@@ -357,16 +370,7 @@ func TestConcurrencyHoldsOverAllNodes(t *testing.T) {
 		for range 200 {
 			c.nodes[1].start(t, "w")
 		}
-		inFlight := func() (n int) {
-			for i := range c.nodes {
-				runs, err := c.store.InCall(t.Context(), fmt.Sprintf("node%d", i), "", 100)
-				if err != nil {
-					t.Fatal(err)
-				}
-				n += len(runs)
-			}
-			return n
-		}
+		inFlight := func() int { _, calls := c.inFlight(t); return int(calls) }
 		time.Sleep(5 * time.Second)
 		want(t, "in flight with two nodes", inFlight(), 5)
 		// goesOn has the app end calls for half a minute.
@@ -392,6 +396,57 @@ func TestConcurrencyHoldsOverAllNodes(t *testing.T) {
 		want(t, "in flight with one node lost", inFlight(), 5)
 		c.ways[1].cut.Store(false)
 	})
+}
+
+// A call of a node that is lost is counted by one node at every moment, until it is taken over or cut off and then too, also where the node
+// that was thought lost comes back at just that moment.
+func TestACallThatAnotherNodeTakesOverIsCounted(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		nodes int
+		heard bool
+	}{{"by one of two", 2, true}, {"by one of three", 3, true}, {"by nobody", 3, false}} {
+		for away := 9 * time.Second; away <= 21*time.Second; away += 250 * time.Millisecond {
+			t.Run(fmt.Sprintf("heard %s, away for %v", c.name, away), func(t *testing.T) {
+				bubble(t, func(t *testing.T) { countedWhileAway(t, c.nodes, c.heard, away) })
+			})
+		}
+	}
+}
+
+// countedWhileAway has a node be away for a while, whose calls another one hears, or nobody.
+func countedWhileAway(t *testing.T, nodes int, heard bool, away time.Duration) {
+	t.Helper()
+	const limit = int64(6)
+	c := startCluster(t, nodes, engine.Options{Concurrency: int(limit)})
+	for range 3 * limit {
+		c.nodes[1].start(t, "w")
+	}
+	time.Sleep(5 * time.Second)
+	_, calls := c.inFlight(t)
+	want(t, "in flight", calls, limit)
+	var fences []wire.Fence
+	for range limit {
+		sent := c.app.next(t, time.Second)
+		want(t, "save", c.nodes[1].save(sent, "n", 0, completed("a", `1`)).Status, wire.Accepted)
+		if holder, _ := c.holder(t, sent.Run.ID); heard || holder != 0 {
+			fences = append(fences, sent.fence("n"))
+		}
+	}
+	defer c.nodes[1].keepPolling(t, fences...)()
+	c.ways[0].cut.Store(true)
+	for passed := time.Duration(0); passed < 40*time.Second; passed += 25 * time.Millisecond {
+		if passed == away {
+			c.ways[0].cut.Store(false)
+		}
+		time.Sleep(25 * time.Millisecond)
+		counts, calls := c.inFlight(t)
+		if calls > limit {
+			t.Fatalf("after %v the app has %d calls: %v", passed, calls, counts)
+		}
+	}
+	_, calls = c.inFlight(t)
+	want(t, "in flight in the end", calls, limit)
 }
 
 // unreached is an app as one node sees it, which may not reach it.

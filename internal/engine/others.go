@@ -104,7 +104,11 @@ func (e *Engine) lookAround(beaten bool) error {
 	if err != nil {
 		return err
 	}
-	if err := e.peers.learn(look, rows, beaten); err != nil {
+	counts, err := e.store.CallCounts(e.ctx, e.peers.self)
+	if err != nil {
+		return err
+	}
+	if err := e.peers.learn(look, rows, counts, beaten); err != nil {
 		return err
 	}
 	e.mu.Lock()
@@ -122,9 +126,6 @@ func (e *Engine) peerNews() peerNews {
 	news := peerNews{Heard: map[string]int64{}}
 	for _, known := range e.apps.versions() {
 		id := appID{known.Env, known.Name}
-		if q := e.queues[id]; q != nil {
-			known.Calls = q.inFlight
-		}
 		_, usable := e.apps.capacity(id, e.options.Concurrency)
 		known.Shut = e.peers.shuts(id, usable)
 		news.Apps = append(news.Apps, known)
@@ -254,16 +255,12 @@ func (e *Engine) followHead(h *store.Head) {
 // takeOver looks for calls whose holders are lost. Each is adopted by the node that hears it; one that nobody hears is cut off, and its run
 // picked up (C1, C2).
 func (e *Engine) takeOver() error {
-	holders, err := e.store.CallNodes(e.ctx)
-	if err != nil {
-		return err
-	}
-	for _, loss := range e.peers.lost(holders) {
+	for _, loss := range e.peers.lost() {
 		if err := e.eachCall(loss.node, func(run workflow.Run) error { return e.inherit(run, loss) }); err != nil {
 			return err
 		}
 	}
-	for _, id := range e.peers.silent(holders) {
+	for _, id := range e.peers.silent() {
 		if _, err := e.committer.commit(store.Change{store.DropNode{ID: id}}); err != nil {
 			return err
 		}
@@ -300,13 +297,24 @@ func (e *Engine) inherit(run workflow.Run, from loss) error {
 	case silent < lostCallAfter || e.peers.hears(run.Call.ID).After(from.since) && silent < lostCallAfter+lostAfter:
 		return nil // whoever hears it adopts it
 	case e.peers.mine(run.ID, silent-lostCallAfter-beatEvery):
-		e.cutCall(run, from.node, "the node that held it is lost, and no other hears it", false)
+		_ = e.cutCall(run, from.node, "the node that held it is lost, and no other hears it", false) // the next look tries again
 	}
 	return nil
 }
 
-// adoptFrom makes a call this node's own, if it is that node's still.
+// adoptFrom makes a call this node's own, if it is that node's still. It takes its slot first: a look may show that this node holds it before
+// the commit that made it so is heard of here.
 func (e *Engine) adoptFrom(run workflow.Run, node string) error {
+	e.mu.Lock()
+	q := e.queue(appID{run.Env, run.App})
+	q.inFlight++
+	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		q.inFlight--
+		q.wake()
+	}()
 	_, err := e.apply(e.ctx, run.ID, func(now workflow.Run, _ store.History) (workflow.Input, error) {
 		if now.Call == nil || now.Call.ID != run.Call.ID || now.Call.Node != node || now.Status != workflow.Running {
 			return nil, nil

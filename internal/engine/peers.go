@@ -22,6 +22,8 @@ const (
 	// lostCallAfter is how long the holder of a call that nobody hears says nothing before the call counts as cut off. It is an interval
 	// more: a process whose poll hangs on a node that stands still notices only after that.
 	lostCallAfter = 3 * heartbeatMax
+	// lostBeats is how often a node says at least that it is there while it finds another lost, since it has had no gap (C2).
+	lostBeats = int64(lostAfter / viewMax)
 	// viewMax is how old what a node knows of the others may be while it begins calls or judges others (C2).
 	viewMax = 3 * time.Second
 	// settleTime is how long a node that joins others takes no work: by then each of them has seen it, or begins nothing.
@@ -51,8 +53,9 @@ type peers struct {
 	viewed  time.Time // when it last wrote its heartbeat and read the others'
 	steady  time.Time // since when it has done so without a gap (C2)
 	others  map[string]*peer
-	absent  map[string]time.Time // holders of calls of which there is no heartbeat, and since when
-	shut    map[appID]*shut      // what this node can't use, or could not
+	held    map[string]map[appID]int // how many calls of an app each of them holds, by the store
+	absent  map[string]time.Time     // holders of calls of which there is no heartbeat, and since when
+	shut    map[appID]*shut          // what this node can't use, or could not
 }
 
 // shut is an app that this node does not reach. Its share of that app's calls is the others' meanwhile.
@@ -81,9 +84,8 @@ type peerNews struct {
 }
 
 type peerApp struct {
-	Env   string `json:"env"`
-	Name  string `json:"name"`
-	Calls int    `json:"calls"` // that it has in flight
+	Env  string `json:"env"`
+	Name string `json:"name"`
 	// Version is that of the record by which it starts the app's runs.
 	Version int64 `json:"version,omitzero"`
 	// Shut: it has not been able to use the app for lostAfter, and leaves its share of the calls to the others.
@@ -105,7 +107,7 @@ func (p *peers) company() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, other := range p.others {
-		if other.works() {
+		if p.works(other) {
 			return true
 		}
 	}
@@ -130,10 +132,11 @@ func (p *peers) look() int64 {
 }
 
 // learn takes over what a look has shown. beaten: this node's own heartbeat was written before it.
-func (p *peers) learn(look int64, rows []store.Node, beaten bool) error {
+func (p *peers) learn(look int64, rows []store.Node, counts []store.CallCount, beaten bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
+	away := beaten && now.Sub(p.viewed) > lostAfter-viewMax
 	there := map[string]bool{}
 	for _, row := range rows {
 		if row.ID == p.self {
@@ -153,8 +156,19 @@ func (p *peers) learn(look int64, rows []store.Node, beaten bool) error {
 			heard.before = known.grown
 		}
 		p.others[row.ID] = heard
+		// While this node was away that one has said so much that it may have found it lost, and taken its share.
+		if away && (known == nil || row.Beat-known.beat >= lostBeats) {
+			p.joined = now
+		}
 	}
 	maps.DeleteFunc(p.others, func(id string, _ *peer) bool { return !there[id] })
+	p.held = map[string]map[appID]int{}
+	for _, c := range counts {
+		if p.held[c.Node] == nil {
+			p.held[c.Node] = map[appID]int{}
+		}
+		p.held[c.Node][appID{c.Env, c.App}] = int(c.Calls)
+	}
 	p.learned = look
 	if !beaten {
 		return nil
@@ -190,18 +204,20 @@ func (p *peers) share() (rank, of int, ok bool) {
 	}
 	of = 1
 	for id, other := range p.others {
-		if other.works() {
+		if p.works(other) {
 			of++
 			if id < p.self {
 				rank++
 			}
 		}
 	}
-	now := time.Now()
-	return rank, of, now.Sub(p.viewed) < viewMax && now.Sub(p.joined) >= settleTime
+	return rank, of, time.Since(p.viewed) < viewMax && p.viewed.Sub(p.joined) >= settleTime
 }
 
-func (o *peer) works() bool { return time.Since(o.since) < lostAfter }
+// works tells whether another node is not lost: for as long as this one could not look, its silence counts for nothing (C2). mu is held.
+func (p *peers) works(o *peer) bool {
+	return time.Since(o.since) < lostAfter || time.Since(p.steady) < lostAfter
+}
 
 // leads tells whether this node does what one alone should do: of several that believe so, the store lets one (E1), or what they do is
 // guarded by versions.
@@ -265,30 +281,33 @@ func (p *peers) told(news peerNews) {
 	}
 }
 
-// room is how many of the calls that an app takes at once this node may have in flight: its share, less where others have more in flight
-// than theirs, as after one has joined. Who does not reach the app has no share, and, like one that joins, takes none before the others
+// room is how many of the calls that an app takes at once this node may have in flight: its share, less where others hold more than theirs, as
+// after one has joined, or has taken over the calls of one that is lost. Who does not reach the app has no share, and, like one that joins, takes none before the others
 // have seen that it does.
 func (p *peers) room(id appID, limit int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_, of, ok := p.share()
-	if s := p.shut[id]; !ok || of > 1 && s != nil && (s.said || time.Since(s.back) < settleTime) {
+	if s := p.shut[id]; !ok || of > 1 && s != nil && (s.said || p.viewed.Sub(s.back) < settleTime) {
 		return 0
 	}
 	sharing := []string{p.self}
 	for other, o := range p.others {
-		if o.works() && !o.app(id).Shut {
+		if p.works(o) && !o.app(id).Shut {
 			sharing = append(sharing, other)
 		}
 	}
 	slices.Sort(sharing)
 	room := limit
-	for other, o := range p.others {
-		theirs := 0
-		if place := slices.Index(sharing, other); place >= 0 {
-			theirs = part(limit, len(sharing), place)
+	for place, other := range sharing {
+		if other != p.self {
+			room -= max(part(limit, len(sharing), place), p.held[other][id])
 		}
-		room -= max(theirs, o.calls(id))
+	}
+	for other, calls := range p.held {
+		if !slices.Contains(sharing, other) {
+			room -= calls[id]
+		}
 	}
 	return max(room, 0)
 }
@@ -301,8 +320,6 @@ func part(whole, of, place int) int {
 	}
 	return n
 }
-
-func (o *peer) calls(id appID) int { return o.app(id).Calls }
 
 // app is what a node has said of an app; zero where that is nothing.
 func (o *peer) app(id appID) peerApp {
@@ -319,7 +336,7 @@ func (p *peers) know(id appID, version int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, o := range p.others {
-		if o.works() && o.app(id).Version < version {
+		if p.works(o) && o.app(id).Version < version {
 			return false
 		}
 	}
@@ -360,7 +377,7 @@ func (p *peers) spoken(begun int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, o := range p.others {
-		if o.works() && o.before < begun+2 {
+		if p.works(o) && o.before < begun+2 {
 			return false
 		}
 	}
@@ -375,16 +392,13 @@ type loss struct {
 
 // lost lists the holders of calls that have said nothing for lostAfter. A node that has itself been cut off from the store, or stood
 // still, judges nobody (C2).
-func (p *peers) lost(holders []string) []loss {
+func (p *peers) lost() []loss {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
 	var list []loss
 	gone := map[string]bool{}
-	for _, holder := range holders {
-		if holder == p.self {
-			continue
-		}
+	for _, holder := range slices.Sorted(maps.Keys(p.held)) {
 		since := p.absent[holder]
 		if o := p.others[holder]; o != nil {
 			since = o.since
@@ -404,12 +418,12 @@ func (p *peers) lost(holders []string) []loss {
 }
 
 // silent lists the nodes that hold nothing and have said nothing for so long that nobody needs their row.
-func (p *peers) silent(holders []string) []string {
+func (p *peers) silent() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var list []string
 	for id, o := range p.others {
-		if time.Since(o.since) >= lostCallAfter && time.Since(p.steady) >= lostAfter && !slices.Contains(holders, id) {
+		if time.Since(o.since) >= lostCallAfter && time.Since(p.steady) >= lostAfter && p.held[id] == nil {
 			list = append(list, id)
 		}
 	}

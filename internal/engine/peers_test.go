@@ -13,7 +13,7 @@ func TestWhatWasSaidBeforeAQuestionAnswersNothing(t *testing.T) {
 		p := newPeers("a")
 		shows := func(look, beat int64) {
 			t.Helper()
-			if err := p.learn(look, []store.Node{{ID: "b", Beat: beat, State: []byte(`{}`)}}, true); err != nil {
+			if err := p.learn(look, []store.Node{{ID: "b", Beat: beat, State: []byte(`{}`)}}, nil, true); err != nil {
 				t.Fatal(err)
 			}
 		}

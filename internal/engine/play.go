@@ -95,8 +95,25 @@ func (e *Engine) outcome(ctx context.Context, l *live, run workflow.Run, o call.
 	}
 }
 
-// void takes a begin back (C3).
+// void takes a begin back (C3). Where that can't be stored it is tried again: until then the run has its call, which nobody plays, and that
+// has its slot.
 func (e *Engine) void(l *live, in workflow.Void, why string) {
+	for {
+		err := e.storeVoid(l, in)
+		if err == nil || errors.Is(err, ErrStopping) || errors.Is(err, store.ErrNotFound) {
+			break
+		}
+		e.log.Error("taking a begin back", "run", l.runID, "why", why, "error", err)
+		if pause(e.ctx, beatEvery); e.ctx.Err() != nil {
+			break
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.untrack(l)
+}
+
+func (e *Engine) storeVoid(l *live, in workflow.Void) error {
 	_, err := e.apply(context.WithoutCancel(e.ctx), l.runID, func(run workflow.Run, h store.History) (workflow.Input, error) {
 		if run.Call == nil || run.Call.ID != l.callID || run.Status != workflow.Running {
 			return nil, nil
@@ -104,12 +121,7 @@ func (e *Engine) void(l *live, in workflow.Void, why string) {
 		in.Entries = h.Entries
 		return in, nil
 	})
-	if err != nil && !errors.Is(err, ErrStopping) {
-		e.log.Error("taking a begin back", "run", l.runID, "why", why, "error", err)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.untrack(l)
+	return err
 }
 
 // message writes the request of a call, and gives the payload that is in it.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nelkap/nelkap/internal/call"
 	"github.com/nelkap/nelkap/internal/engine"
+	"github.com/nelkap/nelkap/internal/store/memory"
 	"github.com/nelkap/nelkap/internal/wire"
 	"github.com/nelkap/nelkap/internal/workflow"
 )
@@ -26,6 +27,41 @@ func TestABeginThatWasNeverSentIsVoid(t *testing.T) {
 		time.Sleep(30 * time.Second) // cut, begun again and again, never sent
 		want(t, "a save of the older call", n.save(first, "n", 0, completed("a", `1`)).Status, wire.Accepted)
 		want(t, "status", n.run(t, id).Status, workflow.Running)
+	})
+}
+
+// Rule C3: what the store could not take back it takes back later. Nobody plays that call, so that to wait until it is found cut would be to
+// wait for nothing, and count as a cut.
+func TestABeginThatCouldNotBeTakenBackIsTakenBackLater(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startFaulty(t, a)
+		n.start(t, "w")
+		first := a.next(t, time.Second)
+		s.failsOnce()
+		first.answer <- call.Outcome{Kind: call.Refused, Code: call.CodeStopping, Reason: "it stops"}
+		second := a.next(t, 5*time.Second)
+		want(t, "epoch", second.Call.Call.Epoch, int64(2))
+		want(t, "cuts", second.Call.Call.Cuts, 0)
+	})
+}
+
+// An app has no more calls at once than it takes, also where a call that is gone could not be cut off.
+func TestACallThatCouldNotBeCutOffKeepsItsSlot(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		s := &faulty{Store: memory.New()}
+		n := startNode(t, s, a, engine.Options{Concurrency: 1})
+		n.know(t)
+		id := n.start(t, "w").Run.ID
+		first := a.next(t, time.Second)
+		other := n.start(t, "w").Run.ID
+		want(t, "save", n.save(first, "n", 0).Status, wire.Accepted)
+		first.lose()
+		s.failsOnce()
+		second := a.next(t, 15*time.Second)
+		want(t, "run", second.Run.ID, other)
+		want(t, "status of the first", n.run(t, id).Status, workflow.Queued)
 	})
 }
 

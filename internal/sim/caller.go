@@ -31,7 +31,7 @@ func (c *caller) Do(ctx context.Context, r call.Request) call.Outcome {
 	m := &message{from: &c.node.actor, kind: "call", call: r.ID, method: http.MethodPost, url: r.Target.URL, body: marked(r)}
 	m.id, m.dice = w.name(c.node.name + " call " + r.ID)
 	w.witness.called(c.node, r.ID, m.body)
-	defer w.witness.calling(c.node, r.Target.URL)()
+	defer w.witness.calling(c.node, r)()
 	c.sign(m, r.ID)
 	return c.send(ctx, m, r)
 }

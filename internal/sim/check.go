@@ -95,6 +95,9 @@ func (t *witness) checkCall(n *node, before, run *workflow.Run) {
 	}
 	was, is := callOf(before), callOf(run)
 	if is != "" && is == was {
+		if before.Status == workflow.Queued && run.Status == workflow.Running {
+			t.calls[is].backAt = time.Now()
+		}
 		t.reachHolder(n, before, run)
 	}
 	if is == "" || is == was {
@@ -142,7 +145,7 @@ func (t *witness) checkVoid(before, run *workflow.Run, was, is string) {
 	if before.Prior == nil || before.Prior.ID != is {
 		t.broken("W2", "run %s: call %s is current again after call %s", run.ID, is, was)
 	}
-	t.calls[is].restored = time.Now()
+	t.calls[is].restored, t.calls[is].backAt = time.Now(), time.Now()
 }
 
 // checkGone: a call that is taken from a run without being cut has been ended by its app, or was void: then its code never ran (C3).

@@ -241,9 +241,9 @@ func (d *disk) Nodes(ctx context.Context) ([]store.Node, error) {
 	return read(ctx, d, "nodes", func() ([]store.Node, error) { return d.node.world.store.Nodes(ctx) })
 }
 
-// CallNodes implements store.NodeReader.
-func (d *disk) CallNodes(ctx context.Context) ([]string, error) {
-	return read(ctx, d, "call nodes", func() ([]string, error) { return d.node.world.store.CallNodes(ctx) })
+// CallCounts implements store.NodeReader.
+func (d *disk) CallCounts(ctx context.Context, except string) ([]store.CallCount, error) {
+	return read(ctx, d, "call counts", func() ([]store.CallCount, error) { return d.node.world.store.CallCounts(ctx, except) })
 }
 
 // Heads implements store.NodeReader.

@@ -1,8 +1,10 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
+	"github.com/nelkap/nelkap/internal/call"
 	"github.com/nelkap/nelkap/internal/workflow"
 )
 
@@ -72,6 +74,27 @@ func (t *witness) checkTurn(r *record, before *workflow.Run) {
 	}
 }
 
+// checkRoom: a call is made only where its app has fewer than it takes at once, whichever nodes hold them (K2). mu is held.
+func (t *witness) checkRoom(r *record) {
+	if t.world.plan.nodes == 1 {
+		return // one that was taken for dead and wakes beside its successor knows nothing of that
+	}
+	open := []string{r.ID}
+	for id, o := range t.runs {
+		c := t.calls[callOf(&o.Run)]
+		if id == r.ID || o.App != r.App || o.Status != workflow.Running || c == nil || c.message == nil {
+			continue
+		}
+		if time.Since(c.backAt) > soon { // one that came back by a save: what others begin cannot know at once
+			open = append(open, id)
+		}
+	}
+	if most := t.world.plan.concurrency; len(open) > most {
+		slices.Sort(open)
+		t.broken("concurrency", "run %s is called, and then %s has %d calls at once, which takes %d: of %v", r.ID, r.App, len(open), most, open)
+	}
+}
+
 // checkSoon: a wait is over soon after what it waits for (W5).
 func (t *witness) checkSoon(id stepID, w *openWait, since time.Time) {
 	if t.overdue(since, w.openedAt) {
@@ -95,9 +118,13 @@ func (t *witness) checkTimeout(r *record) {
 }
 
 // calling is told that a node makes a call's request: an app has no more at once than it takes.
-func (t *witness) calling(n *node, app string) (done func()) {
+func (t *witness) calling(n *node, request call.Request) (done func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if c := t.calls[request.ID]; c != nil && time.Now().Before(request.SendBefore) { // later it is not sent (C3)
+		t.checkRoom(t.runs[c.run])
+	}
+	app := request.Target.URL
 	if t.requests[n] == nil {
 		t.requests[n] = map[string]int{}
 	}

@@ -95,6 +95,7 @@ type callRecord struct {
 	begunIn  int              // the commit
 	begunBy  *node
 	restored time.Time // when it was last current again, in the place of one that was void
+	backAt   time.Time // when it last came back by a save, after it had been cut off or was void
 	message  []byte    // as it was sent; nil: it was not
 	ended    bool      // its app has said how it ended
 	doubled  bool      // it was delivered a second time

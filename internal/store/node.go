@@ -49,6 +49,12 @@ func (TakeCursor) op() {}
 func (Advance) op()    {}
 func (LookedBack) op() {}
 
+// CallCount is how many calls of an app's runs a node holds: one or more.
+type CallCount struct {
+	Node, Env, App string
+	Calls          int64
+}
+
 // Head is a run's own record with the size of its history.
 type Head struct {
 	workflow.Run
@@ -59,8 +65,8 @@ type Head struct {
 type NodeReader interface {
 	// Nodes lists all nodes in the order of their ids.
 	Nodes(ctx context.Context) ([]Node, error)
-	// CallNodes lists the different nodes that hold current calls of running runs.
-	CallNodes(ctx context.Context) ([]string, error)
+	// CallCounts counts the current calls of running runs that nodes but one hold, in the order of nodes, environments and apps.
+	CallCounts(ctx context.Context, except string) ([]CallCount, error)
 	// InCall lists the running runs whose current call a node holds, in the order of their ids, after the given id.
 	InCall(ctx context.Context, node, after string, limit int) ([]workflow.Run, error)
 	// Heads reads the runs of those ids, in no order. One that is not there is left out.

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -55,17 +56,25 @@ func (s *Store) Nodes(context.Context) ([]store.Node, error) {
 	return out, nil
 }
 
-// CallNodes implements store.NodeReader.
-func (s *Store) CallNodes(context.Context) ([]string, error) {
+// CallCounts implements store.NodeReader.
+func (s *Store) CallCounts(_ context.Context, except string) ([]store.CallCount, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	holders := map[string]bool{}
+	counts := map[store.CallCount]int64{}
 	for _, r := range s.runs {
-		if r.Status == workflow.Running {
-			holders[r.Call.Node] = true
+		if r.Status == workflow.Running && r.Call.Node != except {
+			counts[store.CallCount{Node: r.Call.Node, Env: r.Env, App: r.App}]++
 		}
 	}
-	return slices.Sorted(maps.Keys(holders)), nil
+	var out []store.CallCount
+	for c, calls := range counts {
+		c.Calls = calls
+		out = append(out, c)
+	}
+	slices.SortFunc(out, func(a, b store.CallCount) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Env, b.Env), cmp.Compare(a.App, b.App))
+	})
+	return out, nil
 }
 
 // InCall implements store.NodeReader.

@@ -117,9 +117,11 @@ func (s *Store) Nodes(ctx context.Context) ([]store.Node, error) {
 	return out, err
 }
 
-// CallNodes implements store.NodeReader.
-func (s *Store) CallNodes(ctx context.Context) ([]string, error) {
-	return list(ctx, s, sqlSelectCallNodes, nil, (*scanner).text)
+// CallCounts implements store.NodeReader.
+func (s *Store) CallCounts(ctx context.Context, except string) ([]store.CallCount, error) {
+	return list(ctx, s, sqlSelectCallCounts, (&params{}).text(except), func(r *scanner) store.CallCount {
+		return store.CallCount{Node: r.text(), Env: r.text(), App: r.text(), Calls: r.int()}
+	})
 }
 
 // InCall implements store.NodeReader.

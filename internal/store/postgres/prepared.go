@@ -26,7 +26,7 @@ var often = []string{
 	sqlPutNodes, sqlInsertEvents, sqlUpdateLastEvent, sqlInsertKeys, sqlUpdateKeys, sqlDeleteKeysOfScopes,
 	sqlSelectRun, sqlSelectRecord, sqlSelectState, sqlSelectEntries, sqlSelectAttempts, sqlWaitsOfRun, sqlWaitsUnlooked, sqlWaitsOfKin, sqlWaitsFulfilled, sqlSelectKeyBeside,
 	sqlSelectTimers, sqlSelectNextTimer, sqlSelectReady, sqlSelectPosition, sqlNextDue,
-	sqlSelectInCall, sqlSelectCallNodes, sqlSelectHeads, sqlSelectNodes, sqlSelectClock,
+	sqlSelectInCall, sqlSelectCallCounts, sqlSelectHeads, sqlSelectNodes, sqlSelectClock,
 }
 
 // preparedKey is where a connection has the names of the statements that it keeps.

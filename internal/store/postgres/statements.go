@@ -135,12 +135,12 @@ const sqlSelectProcess = `SELECT pg_backend_pid()`
 
 // Nodes, and what they hold.
 const (
-	sqlSelectInCall    = `SELECT ` + runColumns + ` FROM runs WHERE status = 'running' AND call_node=$1::bytea AND id > $2::bytea ORDER BY id LIMIT $3::bigint`
-	sqlSelectCallNodes = `WITH RECURSIVE each AS (
-			(SELECT call_node FROM runs WHERE status = 'running' ORDER BY call_node LIMIT 1)
-			UNION ALL SELECT (SELECT next.call_node FROM runs AS next WHERE next.status = 'running' AND next.call_node > each.call_node ORDER BY next.call_node LIMIT 1)
-				FROM each WHERE each.call_node IS NOT NULL)
-		SELECT call_node FROM each WHERE call_node IS NOT NULL`
+	sqlSelectInCall = `SELECT ` + runColumns + ` FROM runs WHERE status = 'running' AND call_node=$1::bytea AND id > $2::bytea ORDER BY id LIMIT $3::bigint`
+	// Past its own calls by the index: a node that is alone reads nothing.
+	sqlSelectCallCounts = `SELECT call_node, env, app, count(*) FROM (
+			(SELECT call_node, env, app FROM runs WHERE status = 'running' AND call_node < $1::bytea ORDER BY call_node OFFSET 0)
+			UNION ALL (SELECT call_node, env, app FROM runs WHERE status = 'running' AND call_node > $1::bytea ORDER BY call_node OFFSET 0)) AS theirs
+		GROUP BY call_node, env, app ORDER BY call_node, env, app`
 	sqlSelectHeads = `SELECT entries, bytes, ` + runColumns + ` FROM runs WHERE id = ANY($1::bytea[])`
 	sqlSelectNodes = `SELECT id, beat, state FROM nodes ORDER BY id`
 	sqlSelectClock = `SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
@@ -182,7 +182,7 @@ const (
 		ORDER BY waits.id LIMIT $2::bigint`
 	sqlWaitsFulfilled = `SELECT ` + waitColumns + ` FROM waits JOIN callbacks ON callbacks.run = waits.run AND callbacks.name = waits.name AND callbacks.number = waits.of_number
 		WHERE waits.kind = 'callback' AND come AND callbacks.ended_at > 0 AND waits.id > $1::bigint ORDER BY waits.id LIMIT $2::bigint`
-	// From each to the next by the index, not through all the waits that have it; likewise sqlSelectCallNodes.
+	// From each to the next by the index, not through all the waits that have it.
 	sqlSelectMatchPaths = `WITH RECURSIVE each AS (
 			(SELECT paths FROM wait_events WHERE env=$1::bytea AND event=$2::bytea AND paths > '' ORDER BY paths LIMIT 1)
 			UNION ALL SELECT (SELECT next.paths FROM wait_events AS next WHERE next.env=$1::bytea AND next.event=$2::bytea AND next.paths > each.paths ORDER BY next.paths LIMIT 1)

@@ -50,11 +50,14 @@ func (s *Store) Nodes(ctx context.Context) ([]store.Node, error) {
 	return out, err
 }
 
-// CallNodes implements store.NodeReader.
-func (s *Store) CallNodes(ctx context.Context) ([]string, error) {
-	var out []string
+// CallCounts implements store.NodeReader.
+func (s *Store) CallCounts(ctx context.Context, except string) ([]store.CallCount, error) {
+	var out []store.CallCount
 	err := s.read(ctx, func(conn *sqlite.Conn) error {
-		return query(conn, sqlSelectCallNodes, nil, func(r *scanner) error { out = append(out, r.text()); return nil })
+		return query(conn, sqlSelectCallCounts, func(b *binder) { b.text(except) }, func(r *scanner) error {
+			out = append(out, store.CallCount{Node: r.text(), Env: r.text(), App: r.text(), Calls: r.int()})
+			return nil
+		})
 	})
 	return out, err
 }

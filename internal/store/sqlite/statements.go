@@ -68,14 +68,14 @@ const (
 
 // Nodes, and what they hold.
 const (
-	sqlSelectInCall    = `SELECT ` + runColumns + ` FROM runs WHERE status = 'running' AND call_node=+? AND id > +? ORDER BY id LIMIT +?`
-	sqlSelectCallNodes = `SELECT DISTINCT call_node FROM runs WHERE status = 'running' ORDER BY call_node`
-	sqlSelectNodes     = `SELECT id, beat, state FROM nodes ORDER BY id`
-	sqlPutNode         = `INSERT OR REPLACE INTO nodes (id, beat, state) VALUES (?,?,?)`
-	sqlDropNode        = `DELETE FROM nodes WHERE id=?`
-	sqlSelectOwner     = `SELECT owner FROM cursors WHERE name=?`
-	sqlTakeCursor      = `INSERT INTO cursors (name, owner, position) VALUES (?,?,0) ON CONFLICT (name) DO UPDATE SET owner=excluded.owner`
-	sqlAdvance         = `INSERT INTO cursors (name, owner, position) VALUES (?,?,?) ON CONFLICT (name) DO UPDATE SET position=max(position, excluded.position)`
+	sqlSelectInCall     = `SELECT ` + runColumns + ` FROM runs WHERE status = 'running' AND call_node=+? AND id > +? ORDER BY id LIMIT +?`
+	sqlSelectCallCounts = `SELECT call_node, env, app, count(*) FROM runs WHERE status = 'running' AND call_node <> ? GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`
+	sqlSelectNodes      = `SELECT id, beat, state FROM nodes ORDER BY id`
+	sqlPutNode          = `INSERT OR REPLACE INTO nodes (id, beat, state) VALUES (?,?,?)`
+	sqlDropNode         = `DELETE FROM nodes WHERE id=?`
+	sqlSelectOwner      = `SELECT owner FROM cursors WHERE name=?`
+	sqlTakeCursor       = `INSERT INTO cursors (name, owner, position) VALUES (?,?,0) ON CONFLICT (name) DO UPDATE SET owner=excluded.owner`
+	sqlAdvance          = `INSERT INTO cursors (name, owner, position) VALUES (?,?,?) ON CONFLICT (name) DO UPDATE SET position=max(position, excluded.position)`
 )
 
 // Histories.

@@ -413,7 +413,7 @@ type Contents struct {
 	Ready    []store.Ready
 	Timers   []workflow.Run
 	InCall   map[string][]workflow.Run // by node
-	Holders  []string
+	Counts   []store.CallCount
 	Nodes    []store.Node
 	Heads    []store.Head
 	Next     time.Time

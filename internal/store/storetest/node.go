@@ -80,22 +80,24 @@ func callsAreHeld(t *testing.T, s store.Store) {
 		}
 		return text
 	}
-	holders := func() []string {
-		nodes, err := s.CallNodes(ctx)
+	counts := func(except string) []store.CallCount {
+		counts, err := s.CallCounts(ctx, except)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return nodes
+		return counts
 	}
+	env, app := NewRun(0).Env, NewRun(0).App
 	equal(t, held("node_0", "", 10), "run_0000 run_0002 ")
 	equal(t, held("node_0", "", 1), "run_0000 ")
 	equal(t, held("node_0", "run_0000", 10), "run_0002 ")
 	equal(t, held("node_2", "", 10), "")
-	equal(t, holders(), []string{"node_0", "node_1"})
+	equal(t, counts("node_9"), []store.CallCount{{Node: "node_0", Env: env, App: app, Calls: 2}, {Node: "node_1", Env: env, App: app, Calls: 1}})
+	equal(t, counts("node_0"), []store.CallCount{{Node: "node_1", Env: env, App: app, Calls: 1}})
 	d := apply(t, load(t, s, "run_0001"), workflow.Adopt{CallID: "call_1", Node: "node_2"})
 	must(t, s, store.UpdateRun{Run: d.Run})
 	equal(t, held("node_2", "", 10), "run_0001 ")
-	equal(t, holders(), []string{"node_0", "node_2"})
+	equal(t, counts("node_1"), []store.CallCount{{Node: "node_0", Env: env, App: app, Calls: 2}, {Node: "node_2", Env: env, App: app, Calls: 1}})
 	heads, err := s.Heads(ctx, []string{"run_0001", "run_none", "run_0003"})
 	if err != nil || len(heads) != 2 {
 		t.Fatalf("%v, %v", heads, err)
@@ -110,7 +112,7 @@ func (c *Contents) dumpNodes(s store.Reader, check func(error)) {
 	ctx := context.Background()
 	c.InCall = map[string][]workflow.Run{}
 	var err error
-	c.Holders, err = s.CallNodes(ctx)
+	c.Counts, err = s.CallCounts(ctx, "node_1")
 	check(err)
 	c.Nodes, err = s.Nodes(ctx)
 	check(err)

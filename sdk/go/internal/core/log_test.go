@@ -71,6 +71,18 @@ func TestLinesAreNumberedByWhatTheCodeWasShown(t *testing.T) {
 	}
 }
 
+// The claim of the run's own key is shown to nobody. What a process that died had written after it is written again.
+func TestLinesAfterTheRunsOwnKeyAreWrittenAgain(t *testing.T) {
+	own := wire.Entry{Entry: 1, Kind: wire.KindClaim, Number: 1, Status: "completed", Output: []byte("true")}
+	b := playing(t, wire.Call{Run: wire.Run{Attempt: 1}, Steps: wire.Steps{Entries: []wire.Entry{own}}}, Config{Once: new("k")})
+	b.want("code")
+	b.says("", "one")
+	b.m.Completed(nil, b.now)
+	if diff := cmp.Diff([]string{"after 1 attempt 1 line 1: one"}, linesOf(b.answer("completed").Logs)); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+}
+
 func TestLinesThatWereWrittenBeforeAreNot(t *testing.T) {
 	b := playing(t, wire.Call{Steps: wire.Steps{Entries: []wire.Entry{runEntry(1, "a", 1), runEntry(2, "b", 1)}}}, Config{})
 	b.want("code")

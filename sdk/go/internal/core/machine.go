@@ -256,6 +256,9 @@ func (m *Machine) runCode(now time.Time) {
 	}
 	m.phase = phasePlaying
 	m.busy = 1
+	if own := m.ends[onceKey]; own != nil {
+		m.log.shown(own.Entry) // the code's lines go by the entries that it knows, and its key is one
+	}
 	m.emit(Output{Do: DoRunCode})
 }
 
