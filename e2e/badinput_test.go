@@ -89,8 +89,8 @@ func TestARunWaitsWhileItsWorkflowIsGone(t *testing.T) {
 	})
 }
 
-// problemCodes are requests that are refused, each with a code and a sentence that names what to do. The larger body passes its limit
-// by no more than a connection buffers, so that the refusal is not lost while it is still being sent.
+// problemCodes are requests that are refused, each with a code and a sentence that names what to do. The larger body is still being sent
+// when its refusal is.
 var problemCodes = []struct {
 	name, method, path, body string
 	status                   int
@@ -106,7 +106,7 @@ var problemCodes = []struct {
 	{"unknown run", http.MethodGet, "/v1/runs/run_01m8m53a37f01bnfq6rq4cw97q", ``, 404, nil},
 	{"unknown path", http.MethodGet, "/v2/runs", ``, 404, []string{"/openapi.json"}},
 	{"large payload", http.MethodPost, "/v1/runs", `{"workflow": "planned", "app": "go", "payload": "` + strings.Repeat("x", 4<<20) + `"}`, 413, []string{"payload", "bytes"}},
-	{"larger body", http.MethodPost, "/v1/runs", `{"workflow": "planned", "app": "go", "payload": "` + strings.Repeat("x", 4<<20+96<<10) + `"}`, 413, nil},
+	{"larger body", http.MethodPost, "/v1/runs", `{"workflow": "planned", "app": "go", "payload": "` + strings.Repeat("x", 12<<20) + `"}`, 413, nil},
 	{"large event", http.MethodPost, "/v1/events", `{"event": "go.heard", "payload": "` + strings.Repeat("x", 1<<20) + `"}`, 413, []string{"payload", "bytes"}},
 }
 

@@ -15,6 +15,8 @@ const (
 	bodyBytesFree  = 64 << 10  // of each body, not counted: as many as its headers may have
 	bodyBytesFirst = 512       // room for a body that does not say its length
 	bodyBytesWord  = 1 << 20   // room that a body is given on its word, once it has outgrown what is free
+
+	bodyBytesDropped = 16 << 20 // of a body that was refused, read so that its sender gets the answer
 )
 
 // budget is a number of bytes that those who read bodies share. Nobody waits for it: who waits holds a connection and what it has read.
@@ -92,16 +94,42 @@ func (b *body) read(from io.Reader, says, most int64) error {
 // not, and would do so for ever. It stands until who reads the body has read all of it.
 func limitBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
-		http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) //nolint:errcheck // not every writer has deadlines; the limits of size hold without
+		to := http.NewResponseController(w)
+		to.SetReadDeadline(time.Now().Add(bodyTimeout)) //nolint:errcheck // not every writer has deadlines; the limits of size hold without
+		to.EnableFullDuplex()                           //nolint:errcheck // so that net/http leaves the rest of a body to drop
 	}
+}
+
+// sent is a request's body as its sender sends it.
+type sent struct {
+	io.Reader
+	begun, ended bool
+}
+
+func (s *sent) Read(b []byte) (int, error) {
+	s.begun = true
+	n, err := s.Reader.Read(b)
+	s.ended = s.ended || errors.Is(err, io.EOF)
+	return n, err
+}
+
+// Close leaves what was not read to drop.
+func (s *sent) Close() error { return nil }
+
+// drop reads the rest of a body whose request has been answered, within limits of size and of time, and keeps none of it. A sender who is
+// still sending may never see the answer of a connection that closes meanwhile (RFC 9112, section 9.6).
+func (s *sent) drop(w http.ResponseWriter, r *http.Request) {
+	asked := r.Header.Get("Expect") != "" // before it sends, and was not told to
+	if s.ended || r.ContentLength == 0 || asked && !s.begun {
+		return
+	}
+	http.NewResponseController(w).Flush()            //nolint:errcheck // a writer that can't send at once does so in the end
+	io.CopyN(io.Discard, s.Reader, bodyBytesDropped) //nolint:errcheck // what goes wrong with the rest changes no answer
 }
 
 // readBody reads a whole body of a route that needs no key, within its limit, in time, and within what all of them may hold: done gives
 // that back.
 func (a *api) readBody(w http.ResponseWriter, r *http.Request, bytesMax int64) (bytes []byte, done func(), err error) {
-	if wrapped, ok := w.(*answering); ok {
-		w = wrapped.ResponseWriter // net/http's own closes the connection where a body is too large
-	}
 	b := &body{of: &a.bodies}
 	err = b.read(http.MaxBytesReader(w, r.Body, bytesMax), r.ContentLength, bytesMax)
 	var tooLarge *http.MaxBytesError

@@ -155,6 +155,8 @@ func (a *api) middleware(next http.Handler) http.Handler {
 		w.Header().Set("X-Request-Id", requestID)
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, requestID))
+		incoming := &sent{Reader: r.Body}
+		r.Body = incoming // of a copy: net/http looks at its own
 		defer a.recovered(w, r)
 		switch {
 		case a.Dev && !loopbackHost(r.Host):
@@ -171,6 +173,7 @@ func (a *api) middleware(next http.Handler) http.Handler {
 		default:
 			next.ServeHTTP(w, r)
 		}
+		incoming.drop(to, r)
 	})
 }
 
