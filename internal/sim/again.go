@@ -58,7 +58,7 @@ func (t *witness) checkAsked(r *record, asked *replayAsked) {
 	}
 	// The step may have been saved after it was looked for.
 	late := of.original.endedAt.IsZero() || of.original.endedAt.After(asked.at)
-	if r.kept > int64(first) || r.kept < int64(first) && !late {
-		t.broken("K5", "run %s replays run %s from %q, which was entry %d, and keeps %d", r.ID, asked.original, asked.from, first+1, r.kept)
+	if kept := r.keptIn(0); kept > int64(first) || kept < int64(first) && !late {
+		t.broken("K5", "run %s replays run %s from %q, which was entry %d, and keeps %d", r.ID, asked.original, asked.from, first+1, kept)
 	}
 }

@@ -56,8 +56,7 @@ func (n *node) dawdle(id string, dice *dice) bool {
 	most := []time.Duration{5 * time.Millisecond, 200 * time.Millisecond, 4 * time.Second}[dice.below(3)]
 	n.world.report.fault(StaleRead)
 	n.world.trace.add(n.name, "waits for "+id, "")
-	n.world.disturb()
-	defer n.world.disturb()
+	defer n.world.hinder()()
 	return n.pass(dice.between(time.Microsecond, most))
 }
 
@@ -115,6 +114,7 @@ func (d *disk) Commit(_ context.Context, changes []store.Change) ([]store.Result
 	takes := dice.between(50*time.Microsecond, 4*time.Millisecond)
 	if f == slowly {
 		takes = dice.between(100*time.Millisecond, 12*time.Second)
+		defer w.hinder()()
 	}
 	if !n.pass(takes) {
 		return nil, store.ErrUnknown

@@ -20,6 +20,7 @@ func (w *world) strike(f faultPlan) {
 	case nodePauses:
 		if n := w.struck(f); n != nil {
 			w.trace.add(n.name, "pauses", f.lasts.String())
+			defer w.hinder()()
 			n.pause()
 			rest(f.lasts)
 			n.resume()

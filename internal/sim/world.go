@@ -79,6 +79,7 @@ type world struct {
 	offered   []offer        // callbacks that clients know
 	failable  map[string]int // how many of each could have failed
 	disturbed time.Time      // when something last kept a node from its work
+	hindered  int            // what keeps the node that is alone at work from it now: another may wake beside it
 }
 
 // Run plays a seed. It must be called in a bubble of testing/synctest, with crypto/rand set to the seed.
@@ -261,10 +262,30 @@ func (w *world) disturb() {
 	w.disturbed = time.Now()
 }
 
+// hinder notes that something keeps a node from its work until it is freed.
+func (w *world) hinder() (free func()) {
+	w.disturb()
+	if w.plan.nodes > 1 {
+		return w.disturb // the others go on
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hindered++
+	return func() {
+		w.disturb()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.hindered--
+	}
+}
+
 // undisturbed is for how long nothing has kept a node from its work since all of those instants.
 func (w *world) undisturbed(since ...time.Time) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.hindered > 0 {
+		return 0
+	}
 	latest := w.disturbed
 	for _, at := range since {
 		if at.After(latest) {
