@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nelkap/nelkap/internal/client"
+	"github.com/nelkap/nelkap/internal/store/postgres/pgtest"
 )
 
 var commandLines = regexp.MustCompile("(?ms)^ *```sh\n(.*?)^ *```$")
@@ -123,9 +124,10 @@ func TestThePageOnBackupsIsRight(t *testing.T) {
 	r := newReader(t)
 	r.serve("serve", "--store", "./data")
 	lives, cancelled := r.start(), r.start()
-	if len(commands) != 7 {
+	if len(commands) != 13 {
 		t.Fatalf("the page has %d commands", len(commands))
 	}
+	commands, ofPostgres := commands[:7], commands[7:]
 	says(t, exitOK, "backed up ./data", commands[0]...)
 	r.stop()
 	says(t, exitOK, "have not ended: 2", commands[1]...)
@@ -152,6 +154,43 @@ func TestThePageOnBackupsIsRight(t *testing.T) {
 	if run, err := r.server.client.Run(t.Context(), lives, 0); err != nil || run.EndedAt != nil {
 		t.Errorf("%+v, %v", run, err)
 	}
+	r.stop()
+	r.restoresADatabase(ofPostgres)
+}
+
+// restoresADatabase follows the page's part on Postgres.
+func (r *reader) restoresADatabase(commands [][]string) {
+	t := r.t
+	t.Helper()
+	original, restored := database(t), database(t)
+	for _, command := range commands {
+		for i := range command {
+			command[i] = strings.Replace(command[i], "postgres://nelkap@db.example.com/nelkap", original, 1)
+			command[i] = strings.Replace(command[i], "postgres://nelkap@db.example.com/restored", restored, 1)
+		}
+	}
+	dump, restore, serve, goOn, serveAgain, hold := commands[0], commands[1], commands[2], commands[3], commands[4], commands[5]
+	r.serve("serve", "--store", original)
+	lives := r.start()
+	pgtest.Run(t, dump[0], dump[1:]...)
+	r.stop()
+	pgtest.Run(t, restore[0], restore[1:]...)
+	r.serve(serve...)
+	r.server.wait("its runs are held")
+	if run, err := r.server.client.Run(t.Context(), lives, 0); err != nil || run.EndedAt != nil {
+		t.Errorf("%+v, %v", run, err)
+	}
+	t.Setenv("NELKAP_URL", r.server.url)
+	says(t, exitFailed, "restore --go-on", "run", "echo")
+	says(t, exitOK, "was restored, and its runs are held", "doctor", "--store", restored)
+	r.stop()
+	says(t, exitOK, "go on when its server is started: 1", goOn...)
+	r.serve(serveAgain...)
+	r.completes()
+	r.stop()
+	says(t, exitOK, "held until nelkap restore --go-on --store and its URL: 1", hold...)
+	r.serve(serve...)
+	r.server.wait("its runs are held")
 }
 
 // The page on schedules, as a reader types it, with a workflow that the app has.

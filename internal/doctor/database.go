@@ -83,11 +83,15 @@ func (d Database) schema() Check {
 
 // phase says what keeps servers from using the database (N5); nothing where nothing does.
 func (d Database) phase() []Check {
-	if d.Phase != store.PhaseIncoming {
+	switch d.Phase {
+	case store.PhaseIncoming:
+		return []Check{ok("phase", "a store was on its way to %s, and has not arrived: no server may use it", d.Place).
+			fail("go on with the nelkap migrate that was broken off, --from its directory; if the move was given up with --abort, drop this database")}
+	case store.PhaseHeld:
+		return []Check{ok("phase", "%s was restored, and its runs are held", d.Place).warn(goOn("--store and the database's URL"))}
+	default:
 		return nil
 	}
-	return []Check{ok("phase", "a store was on its way to %s, and has not arrived: no server may use it", d.Place).
-		fail("go on with the nelkap migrate that was broken off, --from its directory; if the move was given up with --abort, drop this database")}
 }
 
 func (d Database) writes() Check {

@@ -56,7 +56,7 @@ func (d Directory) phase() []Check {
 	dir := filepath.Dir(d.File)
 	switch d.Phase {
 	case store.PhaseHeld:
-		return []Check{ok("phase", "%s was restored from a backup, and its runs are held", dir).warn(goOn(dir))}
+		return []Check{ok("phase", "%s was restored from a backup, and its runs are held", dir).warn(goOn("--data " + dir))}
 	case store.PhaseMoving:
 		return []Check{ok("phase", "%s is on its way to %s, and no server may use it", dir, d.Place).
 			fail(fmt.Sprintf("go on with nelkap migrate --from %s --to and that database's URL, or go back with nelkap migrate --from %[1]s --abort", dir))}
@@ -68,7 +68,7 @@ func (d Directory) phase() []Check {
 	}
 }
 
-// goOn is what to do about a store that is held.
-func goOn(dir string) string {
-	return fmt.Sprintf("a server on it answers reads and cancels alone, since steps that ran after the backup would run again. If they may, stop the server, run nelkap restore --go-on --data %s, and start it again", dir)
+// goOn is what to do about a store that is held, which the command is given so.
+func goOn(flags string) string {
+	return fmt.Sprintf("a server on it answers reads and cancels alone, since steps that ran after the backup would run again. If they may, stop the server, run nelkap restore --go-on %s, and start it again", flags)
 }

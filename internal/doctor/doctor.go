@@ -87,7 +87,7 @@ func Server(ctx context.Context, asker Asker, url, version string) []Check {
 		checks = append(checks, clock("clock", "the server's", ahead))
 	}
 	if ready.Held { // its apps may be ready, and still nothing goes on
-		checks = append(checks, ok("phase", "the server's store was restored from a backup, and its runs are held").warn(goOn("DIR")))
+		checks = append(checks, ok("phase", "the server's store was restored from a backup, and its runs are held").warn(goOn("with its --data or --store")))
 	}
 	return append(checks, apps(ctx, asker)...)
 }

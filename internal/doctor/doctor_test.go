@@ -53,6 +53,7 @@ func TestADatabaseIsJudged(t *testing.T) {
 		"a newer schema that still works":       {func(d *doctor.Database) { d.Schema, d.SchemaFrom = 4, 3 }, "warn schema", "finish the upgrade"},
 		"a newer schema":                        {func(d *doctor.Database) { d.Schema, d.SchemaFrom = 5, 4 }, "fail schema", "newer nelkap"},
 		"a store that has not arrived":          {func(d *doctor.Database) { d.Phase = store.PhaseIncoming }, "fail phase", "nelkap migrate"},
+		"a store that was restored":             {func(d *doctor.Database) { d.Phase = store.PhaseHeld }, "warn phase", "--go-on --store"},
 		"a standby":                             {func(d *doctor.Database) { d.ReadOnly = true }, "fail writing", "HOST1,HOST2"},
 		"no rights":                             {func(d *doctor.Database) { d.CanChange = false }, "fail writing", "grant"},
 		"no right to upgrade":                   {func(d *doctor.Database) { d.CanCreate = false }, "warn writing", "upgrades"},

@@ -15,7 +15,7 @@ const (
 	PhaseMoved Phase = "moved"
 	// PhaseIncoming: it is being filled from a store that moves here.
 	PhaseIncoming Phase = "incoming"
-	// PhaseHeld: it was restored. A server answers reads and cancels, and nothing goes on until somebody says so.
+	// PhaseHeld: it was restored, or is a copy. A server answers reads and cancels, and nothing goes on until somebody says so.
 	PhaseHeld Phase = "held"
 )
 
@@ -28,8 +28,9 @@ type Standing struct {
 	Place string
 }
 
-// ErrMoved: the store is moving, has moved, or is not all there yet. No server may use it; the error's text says how to go on (N5).
-var ErrMoved = errors.New("store: it is moving, or has moved")
+// ErrMoved: the store is moving, has moved, is not all there yet, or was restored under a server. No server may use it, or not this one; the
+// error's text says how to go on (N5).
+var ErrMoved = errors.New("store: this server may not use it")
 
 // Table is one table of a store as another store can take it: what its rows are called, not how either keeps them.
 type Table struct {

@@ -143,6 +143,8 @@ func (m *mover) check(ctx context.Context) error {
 	switch {
 	case m.old.Phase == store.PhaseHeld:
 		return fmt.Errorf("%w: the store was restored from a backup, and its runs are held: have them go on first, with nelkap restore --go-on", ErrRefused)
+	case m.fresh.Phase == store.PhaseHeld:
+		return fmt.Errorf("%w: %s was restored, and its runs are held: give an empty database", ErrRefused, m.Place)
 	case m.fresh.Phase == store.PhaseIncoming && !m.same():
 		return fmt.Errorf("%w: %s is being filled from another store, or by an older move of this one that was given up. If that is so, give an empty database, or drop this one and make it again", ErrRefused, m.Place)
 	case m.fresh.Phase == store.PhaseIncoming:

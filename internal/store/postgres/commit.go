@@ -58,13 +58,13 @@ type transaction struct {
 	out *batch
 	// committing: the COMMIT has been sent, and no answer of it came.
 	committing bool
-	// incoming: another store is being moved to this database (N5).
-	incoming bool
+	// phase is what servers may do with the store (N5); empty: anything.
+	phase store.Phase
 }
 
 func (t *transaction) learnBounds(r *scanner) error {
 	r.n = len(r.values) - 1
-	t.incoming = r.bool()
+	t.phase = store.Phase(r.text())
 	return nil
 }
 
@@ -97,8 +97,8 @@ func (t *transaction) play(ctx context.Context) error {
 		if err := t.send(ctx); err != nil {
 			return err
 		}
-		if t.incoming {
-			return errIncoming
+		if err := t.store.refusal(t.phase); err != nil {
+			return err
 		}
 		v.out = t.out
 		for i := first; i < after; i++ {

@@ -77,6 +77,9 @@ func TestTheStoreFollowsAFailover(t *testing.T) {
 	if got := steps(t, s, run.ID); got != "1acknowledged 2after " {
 		t.Errorf("the history is %q", got)
 	}
+	if isHeld(t, standby.URL("postgres")) { // all that was acknowledged is there
+		t.Error("a server that is started after the failover holds its runs")
+	}
 }
 
 // TestACommitThatWaitsForItsStandby and whose back end is terminated has an unknown outcome: it is written here, and nowhere else.

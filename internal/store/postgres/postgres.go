@@ -53,6 +53,8 @@ type Store struct {
 	transactionTime, lockTime time.Duration
 	// reading has room for all connections but one: readers who take their time must not keep commits and heartbeats from theirs.
 	reading chan struct{}
+	// held: the store was restored when it was opened, and nobody had said that it goes on (N5).
+	held bool
 	// ahead is how far the database's clock is ahead of this process's, in nanoseconds, by the last look.
 	ahead atomic.Int64
 
@@ -66,11 +68,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	standing, err := s.standing(ctx)
-	if err == nil {
-		err = refusal(standing)
-	}
-	if err != nil {
+	if err := s.moveIn(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -24,9 +25,19 @@ var migrated = pgtest.Kind{
 		if err != nil {
 			return err
 		}
-		return s.Close()
+		return errors.Join(s.Close(), forgetHome(url))
 	},
 	Empty: pgtest.Emptied("nelkap_schema", "counters") + "; UPDATE counters SET value = 0",
+}
+
+// forgetHome has the databases that are copied from one not be known as copies.
+func forgetHome(url string) error {
+	conn, err := pgx.Connect(context.Background(), url)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(context.Background(), "DELETE FROM home")
+	return errors.Join(err, conn.Close(context.Background()))
 }
 
 // database lends a test a database, and gives its URL.

@@ -33,8 +33,8 @@ const (
 	// A node that stops in the middle of a transaction holds its locks until the server ends it. A commit must be on disk before it is
 	// acknowledged (W6), whatever the database's default is; stronger settings stay. And a batch finds a few rows of large tables through
 	// their indexes: what the planner believes of a table of which it has no statistics yet must not make it read
-	// the whole, compile a statement that is carried out once, or plan one anew that the connection keeps. The last column tells whether a
-	// store is being moved here: a server that was there before that began must stop writing (N5).
+	// the whole, compile a statement that is carried out once, or plan one anew that the connection keeps. The last column is the
+	// store's phase: a server that was there before it is moved to, or held, must stop writing (N5).
 	sqlBounds = `SELECT set_config('lock_timeout', $1::bigint::text, true), set_config('idle_in_transaction_session_timeout', $2::bigint::text, true),
 		set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true),
 		CASE WHEN current_setting('enable_hashjoin', true) IS NOT NULL THEN set_config('enable_hashjoin', 'off', true) END,
@@ -42,7 +42,7 @@ const (
 		CASE WHEN current_setting('enable_seqscan', true) IS NOT NULL THEN set_config('enable_seqscan', 'off', true) END,
 		CASE WHEN current_setting('plan_cache_mode', true) IS NOT NULL THEN set_config('plan_cache_mode', 'force_generic_plan', true) END,
 		CASE WHEN current_setting('jit', true) IS NOT NULL THEN set_config('jit', 'off', true) END,
-		EXISTS (SELECT 1 FROM phase WHERE phase = 'incoming')`
+		coalesce((SELECT phase FROM phase), '')`
 	// Reads have no such transaction. A connection that keeps their plans keeps these settings too: a plan that was made while a table was
 	// small stands until somebody analyzes the table, however large it has grown.
 	sqlPlanning = `SELECT
@@ -234,6 +234,31 @@ const (
 	sqlLockSchema   = `SELECT version, works_from FROM nelkap_schema FOR UPDATE`
 	sqlSetLockTime  = `SELECT set_config('lock_timeout', $1::bigint::text, true)`
 	sqlSetSchema    = `UPDATE nelkap_schema SET version=$1::bigint, works_from=$2::bigint`
+)
+
+// Whether the store was restored (N5).
+const (
+	// homePlace is the database that a statement is carried out in, and the table there, by numbers that a dump does not restore.
+	homePlace = `(SELECT oid FROM pg_database WHERE datname=current_database())::text || '/' || 'home'::regclass::oid::text`
+	homeNow   = homePlace + `, pg_current_xact_id()::xid::text, $1::text`
+
+	sqlSelectSystem = `SELECT system_identifier::text FROM pg_control_system()`
+	sqlMakeHome     = `INSERT INTO home (one, place, written, system) SELECT true, ` + homeNow + ` ON CONFLICT (one) DO NOTHING`
+	// The rows were restored, or are a copy, where their table is another one, or where the row was written by another transaction than it
+	// says, in another cluster than it says. The one without the other is no sign: what repacks a table writes its rows anew, and an upgrade
+	// makes a cluster of another one's files. $1 is empty where the cluster does not tell its identifier.
+	sqlGoHome = `WITH was AS (SELECT place, written, system, xmin::text AS writer FROM home FOR UPDATE),
+		held AS (INSERT INTO phase (one, phase, move) SELECT true, 'held', '' FROM was
+			WHERE place <> ` + homePlace + ` OR (written <> writer AND system <> $1::text AND system <> '' AND $1::text <> '')
+			ON CONFLICT (one) DO UPDATE SET phase='held' WHERE phase.phase='active')
+		UPDATE home SET (place, written, system) = (SELECT ` + homeNow + `) FROM was
+		WHERE was.place <> ` + homePlace + ` OR was.written <> was.writer OR was.system <> $1::text`
+	sqlHold = `INSERT INTO phase (one, phase, move) VALUES (true, 'held', '') ON CONFLICT (one) DO UPDATE SET phase='held' WHERE phase.phase <> 'incoming' RETURNING 1`
+	sqlGoOn = `UPDATE phase SET phase='active' WHERE phase='held'`
+
+	// All that have not ended, through the indexes that have them.
+	sqlCountLive = `SELECT count(*) FROM (SELECT id FROM runs WHERE timer_at > 0 UNION SELECT id FROM runs WHERE ready_at > 0
+		UNION SELECT id FROM runs WHERE ended_at = 0 AND timer_at = 0 AND ready_at = 0) AS live`
 )
 
 // A move into this store (N5): the phase, what a table's columns are, whether one has rows, and the last numbers that were drawn.

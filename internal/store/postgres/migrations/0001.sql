@@ -337,9 +337,17 @@ CREATE TABLE deliveries (
 CREATE INDEX deliveries_kept ON deliveries (rejected, position) INCLUDE (received_at, bytes);
 
 -- What servers may do with this store, in one row, or none: then it is theirs. A store that is moved here is incoming until all of it is,
--- and remembers by which move it came (N5).
+-- and remembers by which move it came; one that was restored is held (N5).
 CREATE TABLE phase (
   one   BOOLEAN PRIMARY KEY CHECK (one),
-  phase TEXT NOT NULL CHECK (phase IN ('incoming', 'active')),
+  phase TEXT NOT NULL CHECK (phase IN ('incoming', 'active', 'held')),
   move  BYTEA NOT NULL
+);
+
+-- Where these tables were when a server was last started on them, in one row: see sqlGoHome.
+CREATE TABLE home (
+  one     BOOLEAN PRIMARY KEY CHECK (one),
+  place   TEXT NOT NULL,
+  written TEXT NOT NULL,
+  system  TEXT NOT NULL
 );

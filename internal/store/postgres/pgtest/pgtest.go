@@ -283,6 +283,18 @@ func (s *Server) Exec(t testing.TB, database string, statements ...string) {
 	}
 }
 
+// Run carries out one of Postgres's programs, and fails the test when that does.
+func Run(t testing.TB, program string, args ...string) {
+	t.Helper()
+	path, err := find(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said, err := exec.CommandContext(t.Context(), path, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", program, err, said)
+	}
+}
+
 // find finds one of Postgres's programs: in the path, or where Debian keeps those of each version.
 func find(program string) (string, error) {
 	var places []string
