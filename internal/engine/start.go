@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -79,7 +80,7 @@ func (e *Engine) StartRun(ctx context.Context, r StartRequest) (Started, error) 
 	}
 	t, err := e.oneWorkflow(r.Env, r.App, r.Workflow)
 	if err != nil {
-		return Started{}, err
+		return e.startedBefore(ctx, r, err)
 	}
 	run := workflow.Run{ID: or(r.ID, id.New(id.Run)), Env: r.Env, App: t.app.name, Workflow: t.workflow.Name, Key: r.Key}
 	for range applyTries {
@@ -98,6 +99,62 @@ func (e *Engine) StartRun(ctx context.Context, r StartRequest) (Started, error) 
 		e.mistrust(r.Send)
 	}
 	return Started{}, ErrBusy
+}
+
+// startedBefore answers a request whose workflow is not here, or not of one app alone, any more: with what it started when it was, or that is
+// why it can't start anything.
+func (e *Engine) startedBefore(ctx context.Context, r StartRequest, reason error) (Started, error) {
+	if _, err := e.sender(ctx, r.Send); err != nil {
+		return Started{}, err
+	}
+	b := birth{run: workflow.Run{ID: r.ID, Env: r.Env, App: r.App, Workflow: r.Workflow, Key: r.Key}, hash: hashOf(r.Payload), request: r}
+	if r.Request != nil {
+		key, err := e.takenKey(ctx, requestKey(r.Env, r.Request, "", e.now()))
+		switch {
+		case err != nil:
+			return Started{}, err
+		case key != nil && key.Hash != r.Request.Hash:
+			return Started{}, ErrRequestDiffers
+		case key != nil:
+			b.run.ID = key.Owner // as it was drawn then
+		}
+	}
+	if b.run.ID != "" {
+		s, err := e.existing(ctx, b, b.run.ID, true)
+		there := &s.Run.Run
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+		case err != nil:
+			return Started{}, err
+		case there.Workflow != r.Workflow || r.App != "" && there.App != r.App || there.ReplayOf != "":
+			return Started{}, ErrIDUsed
+		default:
+			s.Replayed = r.Request != nil
+			return s, nil
+		}
+	}
+	if r.Key == "" || r.App == "" {
+		return Started{}, reason
+	}
+	key, err := e.takenKey(ctx, store.Key{Env: r.Env, Kind: store.KeyRun, Scope: runScope(b.run), Key: r.Key})
+	if err != nil || key == nil {
+		return Started{}, cmp.Or(err, reason)
+	}
+	return e.standing(ctx, b, *key)
+}
+
+// takenKey finds a key that somebody has; nil if it is free.
+func (e *Engine) takenKey(ctx context.Context, k store.Key) (*store.Key, error) {
+	list, err := e.store.Keys(ctx, store.KeyQuery{Env: k.Env, Kind: k.Kind, Scope: k.Scope, Prefix: k.Key, Key: k.Key, Now: e.now()})
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		if list[i].Key == k.Key {
+			return &list[i], nil
+		}
+	}
+	return nil, nil
 }
 
 // birth is a run that is about to be stored, with what was asked.

@@ -166,6 +166,52 @@ func TestAnIdempotencyKeyAnswersTheSame(t *testing.T) {
 }
 
 // Rule K6: a request's Idempotency-Key is stored with its effect, also where one of its events was stored by another request just before.
+// Rules K3, K4, K6: what was started is found again by its id, its key and its request where the workflow has gone meanwhile.
+func TestAStartTriedAgainFindsItsRunThoughItsWorkflowIsGone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, kept := newApp(wire.Workflow{Name: "w"}), memory.New()
+		n := startNode(t, kept, a, engine.Options{})
+		n.sync(t)
+		drawn := engine.StartRequest{ID: id.New(id.Run)}
+		keyed := engine.StartRequest{App: a.manifest.App, Key: "k", Payload: jsontext.Value(`1`)}
+		request := engine.RequestKey{Scope: "POST /v1/runs", Key: "r", Hash: "h"}
+		first := map[string]engine.Started{"drawn": n.startWith(t, drawn), "keyed": n.startWith(t, keyed), "request": n.startWith(t, engine.StartRequest{Request: &request})}
+		for range first {
+			a.next(t, time.Second).end(t, wire.End{Type: wire.Completed})
+		}
+		time.Sleep(time.Second)
+		want(t, "removed", n.RemoveApp(t.Context(), engine.DefaultEnv, a.manifest.App), nil)
+
+		s := n.startWith(t, drawn)
+		want(t, "by its id", s.Run.ID, first["drawn"].Run.ID)
+		want(t, "created by it", s.Created, true)
+		s = n.startWith(t, keyed)
+		want(t, "by its key", s.Run.ID, first["keyed"].Run.ID)
+		want(t, "created by the key", s.Created, false)
+		s = n.startWith(t, engine.StartRequest{Request: &request})
+		want(t, "by its request", s.Run.ID, first["request"].Run.ID)
+		want(t, "the same answer", s.Created && s.Replayed, true)
+
+		differs := engine.RequestKey{Scope: request.Scope, Key: request.Key, Hash: "another"}
+		for why, c := range map[string]struct {
+			r   engine.StartRequest
+			err error
+		}{
+			"another request":         {engine.StartRequest{Workflow: "w", Request: &differs}, engine.ErrRequestDiffers},
+			"another workflow's id":   {engine.StartRequest{Workflow: "v", ID: drawn.ID}, engine.ErrIDUsed},
+			"an id of nothing":        {engine.StartRequest{Workflow: "w", ID: id.New(id.Run)}, engine.ErrUnknownWorkflow},
+			"a key of nothing":        {engine.StartRequest{Workflow: "w", App: a.manifest.App, Key: "l"}, engine.ErrUnknownWorkflow},
+			"a key of who knows what": {engine.StartRequest{Workflow: "w", Key: "k"}, engine.ErrUnknownWorkflow},
+		} {
+			c.r.Env = engine.DefaultEnv
+			if _, err := n.StartRun(t.Context(), c.r); !errors.Is(err, c.err) {
+				t.Errorf("%s: %v", why, err)
+			}
+		}
+		want(t, "runs", len(allRuns(t, kept)), 3)
+	})
+}
+
 func TestAnIdempotencyKeyIsKeptBesideAnEventOfAnother(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n, s := startFaulty(t, newApp())
