@@ -145,29 +145,41 @@ func readEvents(body []byte) (events []engine.NewEvent, many bool, err error) {
 var errEventCount = fmt.Errorf("a request emits 1 to %d events", eventsMax)
 
 // noMoreEvents ends the reading at the first event too many: what is only `{}` takes fifty times its bytes once it is read.
-func noMoreEvents() jsonv2.Options {
+func noMoreEvents() *jsonv2.Unmarshalers {
 	n := 0
-	return jsonv2.WithUnmarshalers(jsonv2.UnmarshalFromFunc(func(*jsontext.Decoder, *eventBody) error {
+	return jsonv2.UnmarshalFromFunc(func(*jsontext.Decoder, *eventBody) error {
 		if n++; n > eventsMax {
 			return errEventCount
 		}
 		return errors.ErrUnsupported
-	}))
+	})
 }
 
+// wholeTexts refuses names and ids with half a character; payloads are no texts, but JSON as it came.
+var wholeTexts = jsonv2.UnmarshalFunc(func(text []byte, into *string) error {
+	whole, err := jsontext.AppendUnquote(nil, text)
+	if err != nil && text[0] == '"' {
+		return errHalf
+	}
+	*into = string(whole)
+	return err
+})
+
 // decodeStrict reads our own fields: one that is misspelt would lose what it says.
-func decodeStrict(body []byte, into any, options ...jsonv2.Options) error {
+func decodeStrict(body []byte, into any, also ...*jsonv2.Unmarshalers) error {
 	if !utf8.Valid(body) {
 		return problem(http.StatusBadRequest, "bad_request", "the body is not valid UTF-8")
 	}
-	options = append(options, jsonv2.RejectUnknownMembers(true), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
-	err := jsonv2.Unmarshal(body, into, options...)
+	unmarshalers := jsonv2.WithUnmarshalers(jsonv2.JoinUnmarshalers(append(also, wholeTexts)...))
+	err := jsonv2.Unmarshal(body, into, unmarshalers, jsonv2.RejectUnknownMembers(true), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
 	var place *jsonv2.SemanticError
 	switch {
 	case errors.Is(err, jsonv2.ErrUnknownName) && errors.As(err, &place):
 		return problem(http.StatusUnprocessableEntity, "invalid", fmt.Sprintf("an event has event, payload, id and at, and nothing else: %s is not known", place.JSONPointer))
 	case errors.Is(err, errEventCount):
 		return problem(http.StatusUnprocessableEntity, "invalid", errEventCount.Error())
+	case errors.Is(err, errHalf) && errors.As(err, &place):
+		return problem(http.StatusBadRequest, "bad_request", fmt.Sprintf("%v in %s", errHalf, place.JSONPointer))
 	case err != nil:
 		return problem(http.StatusBadRequest, "bad_request", "the body is not the JSON that is expected here: "+err.Error())
 	}

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"encoding/json"
+	"encoding/json/jsontext"
 	"errors"
 	"fmt"
 	"io"
@@ -61,6 +62,10 @@ func unmarshal(data []byte, v any) error {
 	return nil
 }
 
+// errHalf is what is wrong with a name, a key or an id with a lone surrogate, such as "\ud83d". Go reads each of them as the same U+FFFD: two
+// keys would be one.
+var errHalf = errors.New("there is half a character, a surrogate without the other one,")
+
 // looked is the any that huma looks at. A user's value in it stays as it came, without its parts, which would take fifty times its bytes.
 type looked struct{ into *any }
 
@@ -88,6 +93,9 @@ func (l *looked) UnmarshalJSON(text []byte) error {
 		var member json.RawMessage
 		if err := decoder.Decode(&member); err != nil {
 			return err
+		}
+		if name != "payload" && !jsontext.Value(member).IsValid(jsontext.AllowDuplicateNames(true)) {
+			return fmt.Errorf("%w in %q", errHalf, name)
 		}
 		var value any
 		if err := (&looked{&value}).read(member); err != nil {

@@ -287,7 +287,7 @@ test('what makes no sense in a handler or a step is refused there', async () => 
   expect(said).toEqual([
     "the undo 'onFailure: x' was asked for in onFailure, where the run has ended: there is nothing left that would undo it",
     'step.restart was asked for in onFailure, where the run has ended: start a run of it with nelkap.run in a step',
-    'a step has a name of 261 bytes: give one of at most 256',
+    'the name of a step has 261 bytes: give one of at most 256',
     "step.restart was called in step 'outer': steps can't hold steps, call it when the step has ended",
     "step 'x' was started in step 'outer': steps can't hold steps, start it beside",
     "the step 'onCancel: tell' has a name that steps of handlers have: give it one that begins otherwise",

@@ -158,6 +158,10 @@ test.each<[(step: any) => Promise<unknown>, string]>([
   [(step) => step.claim('x', ''), "the key of the claim 'x' is no text: give one that is not empty"],
   [(step) => step.claim('x', 5), "the key of the claim 'x' is no text"],
   [(step) => step.claim('x', 'é'.repeat(257)), 'has 514 bytes: give one of at most 512, such as a hash'],
+  [
+    (step) => step.claim('x', 'k\ud83d'),
+    "the key of the claim 'x' has half a character in it: give whole ones",
+  ],
   [(step) => step.claim('x', 'k', { until: 'never' }), "until of the claim 'x' is no duration"],
   [(step) => step.callback('x', { timeout: -1 }), "timeout of the callback 'x' is negative"],
   [(step) => step.run('x', { check: 1 }, () => 1), "check of step 'x' is no function"],
@@ -284,6 +288,7 @@ test.each<[string, (payload: any) => any, string]>([
   ['gives a number', () => 5, "the key that 'once' of workflow 'w' gave is no text"],
   ['gives a promise', async () => 'k', "the key that 'once' of workflow 'w' gave is no text"],
   ['gives too much', () => 'x'.repeat(513), 'has 513 bytes: give one of at most 512'],
+  ['gives half a character', () => '😀'.slice(0, 1), 'has half a character in it: give whole ones'],
 ])('a once that %s fails the run, and its code never plays', async (_, once, text) => {
   const fn = vi.fn(() => 1);
   const handler = nelkap.handler({ workflows: [nelkap.workflow({ name: 'w', once }, fn)] });
@@ -494,6 +499,7 @@ test.each<[object, string]>([
   [{ key: 'k', keyFor: 'x' }, "keyFor of the run of workflow 'w' is no duration"],
   [{ key: '' }, "the key of the run of workflow 'w' is no text: give one that is not empty"],
   [{ key: 'ü'.repeat(257) }, "the key of the run of workflow 'w' has 514 bytes: give one of at most 512"],
+  [{ key: 'k\ud83d' }, "the key of the run of workflow 'w' has half a character in it: give whole ones"],
   [{ keyFor: '1d' }, "the run of workflow 'w' has 'keyFor' without 'key': give both"],
 ])('a run with the options %j is refused', async (options, text) => {
   await expect(nelkap.run(nelkap.ref('w'), 1, options)).rejects.toThrow(text);
@@ -503,6 +509,7 @@ test.each<[object, string]>([
 test.each([
   ['', "the id of event 'e' is no text: give one that is not empty"],
   ['ü'.repeat(129), "the id of event 'e' has 258 bytes: give one of at most 256"],
+  ['k\ud83d', "the id of event 'e' has half a character in it: give whole ones"],
 ])('an event with the id %j is refused', async (id, text) => {
   await expect(nelkap.emit([{ event: 'e', payload: 1, id }])).rejects.toThrow(text);
   expect(server.seen).toEqual([]);

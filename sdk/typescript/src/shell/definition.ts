@@ -157,11 +157,16 @@ export function checkIf(given: unknown, what: string): string | undefined {
   return checkBytes(given, `if of ${what}`, IF_BYTES_MAX, ', and decide the rest in the workflow');
 }
 
-/** A text that is not too long, or a TypeError that says so; `advice` ends its sentence. */
+/**
+ * A whole text that is not too long, or a TypeError that says so; `advice` ends its sentence. Half a character has no bytes: two
+ * keys that end in one would be the same.
+ */
 export function checkBytes(text: string, what: string, bytesMax: number, advice = ''): string {
-  const bytes = encoder.encode(text).length;
-  if (bytes <= bytesMax) return text;
-  throw new TypeError(`${what} has ${bytes} bytes: give one of at most ${bytesMax}${advice}`);
+  const bytes = encoder.encode(text);
+  if (bytes.length > bytesMax)
+    throw new TypeError(`${what} has ${bytes.length} bytes: give one of at most ${bytesMax}${advice}`);
+  if (decoder.decode(bytes) === text) return text;
+  throw new TypeError(`${what} has half a character in it: give whole ones`);
 }
 
 function checkFunction(fn: unknown, option: string, workflow: string, example: string): unknown {
@@ -218,14 +223,7 @@ export function refuseOthers(given: unknown, known: readonly string[], what: str
 export function checkName(name: unknown, what: string): string {
   if (typeof name !== 'string' || name === '')
     throw new TypeError(`${what} needs a name: give a text that is not empty`);
-  const bytes = encoder.encode(name);
-  if (bytes.length > NAME_BYTES_MAX) {
-    throw new TypeError(`${what} has a name of ${bytes.length} bytes: give one of at most ${NAME_BYTES_MAX}`);
-  }
-  if (decoder.decode(bytes) !== name) {
-    throw new TypeError(`${what} has a name with half a character in it: give whole ones`);
-  }
-  return name;
+  return checkBytes(name, `the name of ${what}`, NAME_BYTES_MAX);
 }
 
 /** The definitions of a handler, by name. Two workflows of one name would take each other's runs. */
