@@ -180,10 +180,24 @@ func decodeStrict(body []byte, into any, also ...*jsonv2.Unmarshalers) error {
 		return problem(http.StatusUnprocessableEntity, "invalid", errEventCount.Error())
 	case errors.Is(err, errHalf) && errors.As(err, &place):
 		return problem(http.StatusBadRequest, "bad_request", fmt.Sprintf("%v in %s", errHalf, place.JSONPointer))
+	case errors.As(err, &place):
+		return problem(http.StatusBadRequest, "bad_request", notAnEvent(place))
 	case err != nil:
 		return problem(http.StatusBadRequest, "bad_request", "the body is not the JSON that is expected here: "+err.Error())
 	}
 	return nil
+}
+
+// notAnEvent says what does not fit, in the words of the API and not of Go.
+func notAnEvent(place *jsonv2.SemanticError) string {
+	if place.JSONPointer.LastToken() == "at" && place.JSONKind == jsontext.KindString {
+		return fmt.Sprintf("%s is no time: give one such as 2027-01-31T09:00:00Z", place.JSONPointer)
+	}
+	where := "the body"
+	if place.JSONPointer != "" {
+		where = string(place.JSONPointer)
+	}
+	return fmt.Sprintf(`%s is a JSON %s, which does not fit: an event is {"event":"order.paid","payload":…}, or an array of such`, where, place.JSONKind)
 }
 
 func checkEvent(e eventBody, i int) error {

@@ -116,6 +116,25 @@ func TestAnUnknownFieldOfAnEventIsNamed(t *testing.T) {
 	}
 }
 
+func TestAnEventOfAnotherShapeIsRefusedInTheWordsOfTheAPI(t *testing.T) {
+	s := start(t)
+	for body, want := range map[string]string{
+		`"a"`:                    "the body is a JSON string",
+		`[1]`:                    "/0 is a JSON number",
+		`{"event":5}`:            "/event is a JSON number",
+		`{"event":"a","id":[]}`:  "/id is a JSON [",
+		`{"event":"a","at":"x"}`: "/at is no time: give one such as 2027-01-31T09:00:00Z",
+		`{"event":"a","at":"+010000-01-01T00:00:00.000Z"}`: "/at is no time",
+		`{"event":"a","at":5}`:                             "/at is a JSON number",
+		`{"event":"a","id":"\ud83d"}`:                      "half a character, a surrogate without the other one, in /id",
+	} {
+		p := s.post("/v1/events", body).problem(t, http.StatusBadRequest, "bad_request")
+		if !strings.Contains(p.Detail, want) || strings.Contains(p.Detail, "Go ") {
+			t.Errorf("%s is refused with %s", body, p.Detail)
+		}
+	}
+}
+
 func TestAMisspeltFilterIsRefused(t *testing.T) {
 	s := start(t)
 	for _, path := range []string{"/v1/runs?staus=failed", "/v1/events?name=a", "/v1/workflows?apps=x"} {
