@@ -78,8 +78,8 @@ func (a *App) send(ctx context.Context, r request, into any) error {
 }
 
 // try sends r once. again says that another try may succeed, asked is the pause before it that the server asks for.
-func (a *App) try(ctx context.Context, address, key string, r *request, into any) (again bool, asked time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, r.hold+requestTime)
+func (a *App) try(caller context.Context, address, key string, r *request, into any) (again bool, asked time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(caller, r.hold+requestTime)
 	defer cancel()
 	var body io.Reader
 	if r.body != nil {
@@ -104,6 +104,9 @@ func (a *App) try(ctx context.Context, address, key string, r *request, into any
 		client = stage.Client()
 	}
 	response, err := client.Do(request)
+	if err != nil && caller.Err() != nil {
+		return false, 0, fmt.Errorf("nelkap: the context ended before the server at %s had answered: %w", address, context.Cause(caller))
+	}
 	if err != nil {
 		return true, 0, fmt.Errorf("nelkap: the server at %s can't be reached: %w", address, err)
 	}

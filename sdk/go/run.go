@@ -249,6 +249,8 @@ func (a *App) ended(ctx context.Context, id string) (*RunRecord, error) {
 	}
 }
 
+var errNoRun = errors.New("nelkap: a run is named by its ID, and none was given: give that of the handle that Run gave")
+
 func runPath(id string) string { return "/v1/runs/" + url.PathEscape(id) }
 
 // Status is where a run stands.
@@ -320,6 +322,9 @@ func (r *RunRecord) failure() error {
 
 // Get is the run as it is now.
 func (a *App) Get(ctx context.Context, runID string) (*RunRecord, error) {
+	if runID == "" {
+		return nil, errNoRun
+	}
 	record := &RunRecord{}
 	if err := a.send(ctx, request{method: http.MethodGet, path: runPath(runID)}, record); err != nil {
 		return nil, err
@@ -334,6 +339,9 @@ func (a *App) Cancel(ctx context.Context, runID string) (*RunRecord, error) {
 
 // command posts to a run. Its key makes a try again find what the first one did.
 func (a *App) command(ctx context.Context, runID, verb string, body []byte) (*RunRecord, error) {
+	if runID == "" {
+		return nil, errNoRun
+	}
 	if frozen(ctx) {
 		return &RunRecord{ID: runID}, nil
 	}

@@ -75,9 +75,6 @@ type scheduleMessage struct {
 // Put makes the schedule of that id, any text of up to 256 bytes, or changes it to be as s says. A changed expression or time zone
 // counts from now.
 func (s Schedules) Put(ctx context.Context, id string, as Schedule) (*ScheduleRecord, error) {
-	if err := play.CheckName("schedule", id); err != nil {
-		return nil, NonRetriable(err)
-	}
 	m := scheduleMessage{
 		Workflow: as.Workflow, App: as.App, Schedule: as.Expression, Timezone: as.Timezone, CatchUp: as.CatchUp, Paused: as.Paused,
 	}
@@ -101,6 +98,9 @@ func (s Schedules) Put(ctx context.Context, id string, as Schedule) (*ScheduleRe
 
 // Get is the schedule of that id.
 func (s Schedules) Get(ctx context.Context, id string) (*ScheduleRecord, error) {
+	if err := play.CheckName("schedule", id); err != nil {
+		return nil, NonRetriable(err)
+	}
 	record := &ScheduleRecord{}
 	if err := s.app.send(ctx, request{method: http.MethodGet, path: schedulePath(id)}, record); err != nil {
 		return nil, err
@@ -141,6 +141,9 @@ func (s Schedules) Resume(ctx context.Context, id string) (*ScheduleRecord, erro
 
 // Delete removes the schedule. One that is declared in an app's code is refused: take it out of the code.
 func (s Schedules) Delete(ctx context.Context, id string) error {
+	if err := play.CheckName("schedule", id); err != nil {
+		return NonRetriable(err)
+	}
 	if frozen(ctx) {
 		return nil
 	}
@@ -149,6 +152,9 @@ func (s Schedules) Delete(ctx context.Context, id string) error {
 
 // change gives the server's answer to r, or what it would be where the code is played without acting.
 func (s Schedules) change(ctx context.Context, r request, would *ScheduleRecord) (*ScheduleRecord, error) {
+	if err := play.CheckName("schedule", would.ID); err != nil {
+		return nil, NonRetriable(err)
+	}
 	if frozen(ctx) {
 		return would, nil
 	}

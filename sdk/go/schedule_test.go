@@ -92,7 +92,17 @@ func TestAScheduleThatCantBeSentIsRefused(t *testing.T) {
 			t.Errorf("refused with %v, want %s", err, want)
 		}
 	}
+	for what, err := range map[string]error{
+		"get": second(all.Get(t.Context(), "")), "pause": second(all.Pause(t.Context(), "")), "resume": second(all.Resume(t.Context(), "")),
+		"delete": all.Delete(t.Context(), ""),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "the schedule needs one") {
+			t.Errorf("%s of no schedule: %v", what, err)
+		}
+	}
 }
+
+func second(_ *nelkap.ScheduleRecord, err error) error { return err }
 
 // The answer to the first try is lost: the second finds nothing, which is what was asked for.
 func TestAScheduleIsRemovedThoughItsAnswerIsLost(t *testing.T) {

@@ -482,6 +482,23 @@ func TestResultWaitsForTheRunsEnd(t *testing.T) {
 	}
 }
 
+// A server that holds a request for a run's end is no server that can't be reached.
+func TestAContextThatEndsIsNotTheServersFault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := trip(func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})
+		app := nelkap.New(nelkap.Options{URL: "http://held.test", HTTPClient: &http.Client{Transport: held}})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := app.Get(ctx, "run_1")
+		if !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "can't be reached") {
+			t.Error(err)
+		}
+	})
+}
+
 func TestCommandsOnRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nelkap.Options{URL: "http://commands.test"})
@@ -518,6 +535,15 @@ func TestCommandsOnRuns(t *testing.T) {
 		for _, option := range []nelkap.ReplayOption{nelkap.FromStep(""), nelkap.WithPayload(make(chan int))} {
 			if _, err := s.app.Replay(t.Context(), "run_1", option); err == nil {
 				t.Error("a replay that can't be was asked for")
+			}
+		}
+		for what, call := range map[string]func() (*nelkap.RunRecord, error){
+			"get":    func() (*nelkap.RunRecord, error) { return s.app.Get(t.Context(), "") },
+			"cancel": func() (*nelkap.RunRecord, error) { return s.app.Cancel(t.Context(), "") },
+			"replay": func() (*nelkap.RunRecord, error) { return s.app.Replay(t.Context(), "") },
+		} {
+			if _, err := call(); err == nil || !strings.Contains(err.Error(), "none was given") {
+				t.Errorf("%s of no run: %v", what, err)
 			}
 		}
 		want := []string{"GET /v1/runs/run%2F1", "POST /v1/runs/run_1/cancel", "POST /v1/runs/run_1/replay", "POST /v1/runs/run_1/replay"}
