@@ -54,6 +54,7 @@ func (a *App) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			refuse(w, err)
 		}
 	default:
+		w.Header().Set("Allow", "GET, POST") // RFC 9110, section 15.5.6
 		w.WriteHeader(http.StatusMethodNotAllowed)
 	}
 }

@@ -37,8 +37,8 @@ func TestGetSaysOnlyThatAnAppLivesHere(t *testing.T) {
 		t.Errorf("GET: %d %s %v", w.Code, w.Body, w.Header())
 	}
 	for _, method := range []string{"HEAD", "PUT", "DELETE", "PATCH", "OPTIONS"} {
-		if w := ask(app, httptest.NewRequest(method, "/", nil)); w.Code != 405 || w.Body.Len() != 0 {
-			t.Errorf("%s: %d %q", method, w.Code, w.Body)
+		if w := ask(app, httptest.NewRequest(method, "/", nil)); w.Code != 405 || w.Body.Len() != 0 || w.Header().Get("Allow") != "GET, POST" {
+			t.Errorf("%s: %d %q %v", method, w.Code, w.Body, w.Header())
 		}
 	}
 }
