@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -191,7 +192,7 @@ func runError(run *apitype.Run) error {
 	}
 	text := fmt.Sprintf("the run was %s: see nelkap runs get %s", run.Status, run.ID)
 	if run.Error != nil {
-		text = fmt.Sprintf("the run %s with %s: %s. See nelkap runs get %s", run.Status, run.Error.Name, run.Error.Message, run.ID)
+		text = fmt.Sprintf("the run %s with %s: %s. See nelkap runs get %s", run.Status, run.Error.Name, strings.TrimSuffix(run.Error.Message, "."), run.ID)
 	}
 	return &codeError{exitRunFailed, fmt.Errorf("%s", text)}
 }

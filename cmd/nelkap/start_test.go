@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/nelkap/nelkap/internal/apitype"
 )
 
 // sent is the body of the request that nelkap run makes with some flags.
@@ -43,6 +45,16 @@ func TestADelayIsTheServersToCount(t *testing.T) {
 func TestAKeyIsKeptForAtLeastAMillisecond(t *testing.T) {
 	if body := sent(t, "--key", "k", "--key-for", "1us"); !strings.Contains(body, `"keyForMs":1`) {
 		t.Errorf("it sends %s", body)
+	}
+}
+
+// What code throws may be a sentence, and has its full stop then.
+func TestARunsErrorEndsInOneFullStop(t *testing.T) {
+	for _, message := range []string{"no card", "no card."} {
+		run := &apitype.Run{ID: "run_1", Status: "failed", Error: &apitype.Error{Name: "TypeError", Message: message}}
+		if got := runError(run).Error(); got != "the run failed with TypeError: no card. See nelkap runs get run_1" {
+			t.Error(got)
+		}
 	}
 }
 
