@@ -515,6 +515,14 @@ test.each([
   expect(server.seen).toEqual([]);
 });
 
+test.each<any>([null, 'order.paid', { payload: 1 }, [{}]])(
+  'no event, such as %j, is refused',
+  async (given) => {
+    await expect(nelkap.emit(given)).rejects.toThrow('an event needs a name: give a text that is not empty');
+    expect(server.seen).toEqual([]);
+  },
+);
+
 test('an event at a time that is none is refused', async () => {
   await expect(nelkap.emit({ event: 'e', payload: 1, at: 'soon' })).rejects.toThrow(
     "at of event 'e' is no time",

@@ -84,13 +84,14 @@ export async function sendEvents(
   if (list.length === 0) return [];
   const sent = list.map((event, at): Sent => {
     refuseOthers(event, ['event', 'payload', 'id', 'at'], 'an event');
+    const name = checkName(event?.event, 'an event');
     const body = {
-      event: event.event,
+      event: name,
       payload: encode(event.payload, isList ? `[${at}].payload` : 'payload'),
-      id: optionalKey(event.id, `the id of event '${event.event}'`, EVENT_ID_BYTES_MAX),
-      at: event.at === undefined ? undefined : instant(event.at, `at of event '${event.event}'`),
+      id: optionalKey(event.id, `the id of event '${name}'`, EVENT_ID_BYTES_MAX),
+      at: event.at === undefined ? undefined : instant(event.at, `at of event '${name}'`),
     };
-    return { kind: 'event', name: checkName(event.event, 'an event'), isKeyed: event.id !== undefined, body };
+    return { kind: 'event', name, isKeyed: event.id !== undefined, body };
   });
   return (await send(sender, '/v1/events', sent, isList)) as Emitted | Emitted[];
 }
