@@ -25,6 +25,7 @@ type severed struct {
 	apart  atomic.Bool                                  // nobody sees its heartbeats, and it hears nothing but that others are there
 	before atomic.Pointer[func(changes []store.Change)] // called before each commit; nil: nothing is
 	reads  atomic.Pointer[func()]                       // called before the schedules of an app are read; nil: nothing is
+	looks  atomic.Pointer[func()]                       // called after the others were looked at, before that is heard of; nil: nothing is
 }
 
 var errSevered = errors.New("no way to the store")
@@ -60,6 +61,14 @@ func (s *severed) Nodes(ctx context.Context) ([]store.Node, error) {
 		}
 	}
 	return nodes, err
+}
+
+func (s *severed) CallCounts(ctx context.Context, except string) ([]store.CallCount, error) {
+	counts, err := s.Store.CallCounts(ctx, except)
+	if looks := s.looks.Load(); looks != nil {
+		(*looks)()
+	}
+	return counts, err
 }
 
 func (s *severed) Heads(ctx context.Context, ids []string) ([]store.Head, error) {
@@ -361,92 +370,6 @@ func TestNodesHearOfWhatOthersDo(t *testing.T) {
 			t.Errorf("after %v it was told that the run is %s", took, r.Status)
 		}
 	})
-}
-
-// An app's concurrency holds over all nodes, also while one joins and one is lost.
-func TestConcurrencyHoldsOverAllNodes(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c := startCluster(t, 2, engine.Options{Concurrency: 5})
-		for range 200 {
-			c.nodes[1].start(t, "w")
-		}
-		inFlight := func() int { _, calls := c.inFlight(t); return int(calls) }
-		time.Sleep(5 * time.Second)
-		want(t, "in flight with two nodes", inFlight(), 5)
-		// goesOn has the app end calls for half a minute.
-		goesOn := func() {
-			for range 60 {
-				time.Sleep(500 * time.Millisecond)
-				if n := inFlight(); n > 5 {
-					t.Fatalf("%d calls are in flight", n)
-				}
-				select {
-				case call := <-c.app.calls:
-					call.end(t, wire.End{Type: wire.Completed})
-				default:
-				}
-			}
-			time.Sleep(5 * time.Second)
-		}
-		c.join(t, engine.Options{Concurrency: 5})
-		goesOn()
-		want(t, "in flight with three nodes", inFlight(), 5)
-		c.ways[1].cut.Store(true)
-		goesOn()
-		want(t, "in flight with one node lost", inFlight(), 5)
-		c.ways[1].cut.Store(false)
-	})
-}
-
-// A call of a node that is lost is counted by one node at every moment, until it is taken over or cut off and then too, also where the node
-// that was thought lost comes back at just that moment.
-func TestACallThatAnotherNodeTakesOverIsCounted(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		nodes int
-		heard bool
-	}{{"by one of two", 2, true}, {"by one of three", 3, true}, {"by nobody", 3, false}} {
-		for away := 9 * time.Second; away <= 21*time.Second; away += 250 * time.Millisecond {
-			t.Run(fmt.Sprintf("heard %s, away for %v", c.name, away), func(t *testing.T) {
-				bubble(t, func(t *testing.T) { countedWhileAway(t, c.nodes, c.heard, away) })
-			})
-		}
-	}
-}
-
-// countedWhileAway has a node be away for a while, whose calls another one hears, or nobody.
-func countedWhileAway(t *testing.T, nodes int, heard bool, away time.Duration) {
-	t.Helper()
-	const limit = int64(6)
-	c := startCluster(t, nodes, engine.Options{Concurrency: int(limit)})
-	for range 3 * limit {
-		c.nodes[1].start(t, "w")
-	}
-	time.Sleep(5 * time.Second)
-	_, calls := c.inFlight(t)
-	want(t, "in flight", calls, limit)
-	var fences []wire.Fence
-	for range limit {
-		sent := c.app.next(t, time.Second)
-		want(t, "save", c.nodes[1].save(sent, "n", 0, completed("a", `1`)).Status, wire.Accepted)
-		if holder, _ := c.holder(t, sent.Run.ID); heard || holder != 0 {
-			fences = append(fences, sent.fence("n"))
-		}
-	}
-	defer c.nodes[1].keepPolling(t, fences...)()
-	c.ways[0].cut.Store(true)
-	for passed := time.Duration(0); passed < 40*time.Second; passed += 25 * time.Millisecond {
-		if passed == away {
-			c.ways[0].cut.Store(false)
-		}
-		time.Sleep(25 * time.Millisecond)
-		counts, calls := c.inFlight(t)
-		if calls > limit {
-			t.Fatalf("after %v the app has %d calls: %v", passed, calls, counts)
-		}
-	}
-	_, calls = c.inFlight(t)
-	want(t, "in flight in the end", calls, limit)
 }
 
 // unreached is an app as one node sees it, which may not reach it.

@@ -50,7 +50,7 @@ type peers struct {
 	looks   int64     // how many looks it has begun
 	learned int64     // the last that told it something
 	joined  time.Time // the first look
-	viewed  time.Time // when it last wrote its heartbeat and read the others'
+	viewed  time.Time // when it last began to read the others' heartbeats, its own being written
 	steady  time.Time // since when it has done so without a gap (C2)
 	others  map[string]*peer
 	held    map[string]map[appID]int // how many calls of an app each of them holds, by the store
@@ -71,6 +71,7 @@ type peer struct {
 	since time.Time // when its heartbeat was last seen to grow
 	// at which of this node's looks that was, and the time before
 	grown, before int64
+	met           int64 // its heartbeat as it was when this node last wrote its own
 	news          peerNews
 	heard         map[string]time.Time // calls, and when it heard of them
 }
@@ -123,20 +124,25 @@ func (p *peers) next(news peerNews) store.Node {
 	return store.Node{ID: p.self, Beat: p.beat, State: state}
 }
 
+// look is a look at all nodes. What it shows is as old as its beginning, however late it is heard of: this node may stand still meanwhile.
+type look struct {
+	number int64
+	began  time.Time
+}
+
 // look counts a look at all nodes that begins now.
-func (p *peers) look() int64 {
+func (p *peers) look() look {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.looks++
-	return p.looks
+	return look{p.looks, time.Now()}
 }
 
 // learn takes over what a look has shown. beaten: this node's own heartbeat was written before it.
-func (p *peers) learn(look int64, rows []store.Node, counts []store.CallCount, beaten bool) error {
+func (p *peers) learn(l look, rows []store.Node, counts []store.CallCount, beaten bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	away := beaten && now.Sub(p.viewed) > lostAfter-viewMax
 	there := map[string]bool{}
 	for _, row := range rows {
 		if row.ID == p.self {
@@ -151,15 +157,11 @@ func (p *peers) learn(look int64, rows []store.Node, counts []store.CallCount, b
 		if err := json.Unmarshal(row.State, &news); err != nil {
 			return fmt.Errorf("reading what node %s says: %w", row.ID, err)
 		}
-		heard := &peer{beat: row.Beat, since: now, grown: look, news: news, heard: agesOf(news, now)}
+		heard := &peer{beat: row.Beat, since: now, grown: l.number, news: news, heard: agesOf(news, now)}
 		if known != nil {
-			heard.before = known.grown
+			heard.before, heard.met = known.grown, known.met
 		}
 		p.others[row.ID] = heard
-		// While this node was away that one has said so much that it may have found it lost, and taken its share.
-		if away && (known == nil || row.Beat-known.beat >= lostBeats) {
-			p.joined = now
-		}
 	}
 	maps.DeleteFunc(p.others, func(id string, _ *peer) bool { return !there[id] })
 	p.held = map[string]map[appID]int{}
@@ -169,21 +171,34 @@ func (p *peers) learn(look int64, rows []store.Node, counts []store.CallCount, b
 		}
 		p.held[c.Node][appID{c.Env, c.App}] = int(c.Calls)
 	}
-	p.learned = look
-	if !beaten {
-		return nil
+	p.learned = l.number
+	if beaten {
+		p.meet(l.began)
+	}
+	return nil
+}
+
+// meet notes that this node has written its heartbeat, and then seen what the others' were at that time. mu is held.
+func (p *peers) meet(at time.Time) {
+	now := time.Now()
+	away := now.Sub(p.viewed) > lostAfter-viewMax
+	for _, o := range p.others {
+		// While this node was away that one has said so much that it may have found it lost, and taken its share.
+		if away && o.beat-o.met >= lostBeats {
+			p.joined = at
+		}
+		o.met = o.beat
 	}
 	if p.joined.IsZero() {
-		p.joined = now
+		p.joined = at
 		if len(p.others) == 0 {
-			p.joined = now.Add(-settleTime)
+			p.joined = at.Add(-settleTime)
 		}
 	}
 	if now.Sub(p.viewed) > viewMax {
 		p.steady = now
 	}
-	p.viewed = now
-	return nil
+	p.viewed = at
 }
 
 // agesOf turns ages into instants. They come out too late rather than too early, by as long as the heartbeat was under way: at most beatEvery,

@@ -3,6 +3,7 @@ package engine
 import (
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/nelkap/nelkap/internal/store"
 )
@@ -11,9 +12,9 @@ import (
 func TestWhatWasSaidBeforeAQuestionAnswersNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers("a")
-		shows := func(look, beat int64) {
+		shows := func(l look, beat int64) {
 			t.Helper()
-			if err := p.learn(look, []store.Node{{ID: "b", Beat: beat, State: []byte(`{}`)}}, nil, true); err != nil {
+			if err := p.learn(l, []store.Node{{ID: "b", Beat: beat, State: []byte(`{}`)}}, nil, true); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -37,6 +38,45 @@ func TestWhatWasSaidBeforeAQuestionAnswersNothing(t *testing.T) {
 		shows(p.look(), 5)
 		if !p.spoken(asked) {
 			t.Error("the answer is not taken")
+		}
+	})
+}
+
+// A node that was away for so long that another may have found it lost takes nothing until that one has seen it, also where it looked at the
+// others before its own heartbeat was written.
+func TestWhoWasAwayTakesNothingAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeers("a")
+		shows := func(beat int64, beaten bool) {
+			t.Helper()
+			if err := p.learn(p.look(), []store.Node{{ID: "b", Beat: beat, State: []byte(`{}`)}}, nil, beaten); err != nil {
+				t.Fatal(err)
+			}
+		}
+		beat := int64(0)
+		for range 10 {
+			time.Sleep(beatEvery)
+			beat++
+			shows(beat, true)
+		}
+		app := appID{"default", "app"}
+		if room := p.room(app, 4); room != 2 {
+			t.Fatalf("it takes %d of four", room)
+		}
+		time.Sleep(lostAfter)
+		beat += int64(lostAfter / beatEvery)
+		shows(beat, false)
+		shows(beat, true)
+		if room := p.room(app, 4); room != 0 {
+			t.Errorf("it takes %d of four, which the other may have taken", room)
+		}
+		for passed := time.Duration(0); passed <= settleTime; passed += beatEvery {
+			time.Sleep(beatEvery)
+			beat++
+			shows(beat, true)
+		}
+		if room := p.room(app, 4); room != 2 {
+			t.Errorf("once the other has seen it, it takes %d of four", room)
 		}
 	})
 }
