@@ -119,9 +119,15 @@ func (s *Store) Nodes(ctx context.Context) ([]store.Node, error) {
 
 // CallCounts implements store.NodeReader.
 func (s *Store) CallCounts(ctx context.Context, except string) ([]store.CallCount, error) {
-	return list(ctx, s, sqlSelectCallCounts, (&params{}).text(except), func(r *scanner) store.CallCount {
-		return store.CallCount{Node: r.text(), Env: r.text(), App: r.text(), Calls: r.int()}
+	var out []store.CallCount
+	err := s.readNow(ctx, func(b *batch) {
+		out = nil
+		b.add(sqlSelectCallCounts, (&params{}).text(except), func(r *scanner) error {
+			out = append(out, store.CallCount{Node: r.text(), Env: r.text(), App: r.text(), Calls: r.int()})
+			return nil
+		})
 	})
+	return out, err
 }
 
 // InCall implements store.NodeReader.

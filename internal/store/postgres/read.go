@@ -201,7 +201,7 @@ func (s *Store) Keys(ctx context.Context, q store.KeyQuery) ([]store.Key, error)
 // Apps implements store.Reader.
 func (s *Store) Apps(ctx context.Context) ([]store.App, error) {
 	var out []store.App
-	err := s.read(ctx, func(b *batch) {
+	err := s.readNow(ctx, func(b *batch) {
 		out = nil
 		b.add(sqlSelectApps, nil, func(r *scanner) error {
 			a := store.App{Env: r.text(), Name: r.text(), URL: r.text(), Private: r.bool(), Concurrency: int(r.int()), Manifest: r.blob(), Hash: r.text(), SeenAt: r.time()}

@@ -29,7 +29,7 @@ func locked(t *testing.T) (s *Store, unlock func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Exec(t.Context(), "BEGIN; LOCK TABLE apps"); err != nil {
+	if _, err := conn.Exec(t.Context(), "BEGIN; LOCK TABLE deliveries"); err != nil {
 		t.Fatal(err)
 	}
 	return s, sync.OnceFunc(func() { conn.Close(context.Background()) })
@@ -42,7 +42,7 @@ func TestSlowReadsLeaveAConnectionToCommits(t *testing.T) {
 	defer reads.Wait()
 	defer unlock()
 	for range 5 {
-		reads.Go(func() { _, _ = s.Apps(t.Context()) })
+		reads.Go(func() { _, _ = s.Deliveries(t.Context(), store.DeliveryQuery{Env: "default", Limit: 1}) })
 	}
 	for len(s.reading) < cap(s.reading) {
 		pause(t.Context(), time.Millisecond)
@@ -50,8 +50,17 @@ func TestSlowReadsLeaveAConnectionToCommits(t *testing.T) {
 	if _, err := s.Commit(t.Context(), []store.Change{{store.InsertRun{Run: storetest.NewRun(1)}}}); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Nodes(t.Context()); err != nil {
-		t.Error(err)
+	// What a node reads with each heartbeat: one that does not say that it is there would be lost.
+	soon, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := s.Nodes(soon); err != nil {
+		t.Errorf("nodes: %v", err)
+	}
+	if _, err := s.CallCounts(soon, "node"); err != nil {
+		t.Errorf("calls: %v", err)
+	}
+	if _, err := s.Apps(soon); err != nil {
+		t.Errorf("apps: %v", err)
 	}
 }
 
@@ -61,7 +70,7 @@ func TestAReadThatTakesTooLongIsNotTriedAgain(t *testing.T) {
 	defer unlock()
 	s.SetBounds(2*time.Second, time.Second)
 	begun := time.Now()
-	_, err := s.Apps(t.Context())
+	_, err := s.Deliveries(t.Context(), store.DeliveryQuery{Env: "default", Limit: 1})
 	if took := time.Since(begun); !errors.Is(err, store.ErrUnavailable) || took > 5*time.Second {
 		t.Errorf("after %v: %v", took, err)
 	}
