@@ -186,7 +186,30 @@ type take struct {
 	sql  string
 	p    *params
 	row  func(*scanner) error
-	done func(pgconn.CommandTag)
+	done func(answer)
+}
+
+// answer is how a statement was carried out.
+type answer struct {
+	pgconn.CommandTag
+	warning *pgconn.Notice // nil: there was none
+}
+
+// warningKey is where a connection has the last warning that came with the statement whose answer is being read.
+const warningKey = "nelkap warning"
+
+// noticed keeps a warning for who reads the answer that it comes with.
+func noticed(conn *pgconn.PgConn, n *pgconn.Notice) {
+	if n.SeverityUnlocalized == "WARNING" {
+		conn.CustomData()[warningKey] = n
+	}
+}
+
+// warned takes what the connection was warned of.
+func warned(conn *pgconn.PgConn) *pgconn.Notice {
+	n, _ := conn.CustomData()[warningKey].(*pgconn.Notice)
+	delete(conn.CustomData(), warningKey)
+	return n
 }
 
 var binaryFormat = []int16{1}
@@ -236,8 +259,8 @@ func (b *batch) run(ctx context.Context, conn *pgconn.PgConn) (err error) {
 		if failure != nil {
 			break // results.Close gives the same one
 		}
-		if t.done != nil {
-			t.done(tag)
+		if warning := warned(conn); t.done != nil {
+			t.done(answer{tag, warning})
 		}
 	}
 	if failure := results.Close(); failure != nil {

@@ -125,14 +125,18 @@ func (t *transaction) send(ctx context.Context) error {
 func (t *transaction) commit(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.store.transactionTime)
 	defer cancel()
-	tag := ""
-	t.out.append(take{sql: sqlCommit, done: func(c pgconn.CommandTag) { tag = c.String() }})
+	var done answer
+	t.out.append(take{sql: sqlCommit, done: func(a answer) { done = a }})
 	err := t.out.run(ctx, t.conn)
-	if tag == sqlCommit {
+	tag := done.String()
+	switch {
+	case tag == sqlCommit && done.warning == nil:
 		// What fails after the commit's answer is the connection alone, and only the next user's concern.
 		return nil
-	}
-	if err == nil {
+	case tag == sqlCommit:
+		// It waits for its standby no longer, since somebody has cancelled that: what is written here may be nowhere else (N6).
+		err = fmt.Errorf("the database answered COMMIT with a warning: %s", done.warning.Message)
+	case err == nil:
 		return fmt.Errorf("the database answered COMMIT with %s", tag)
 	}
 	// How many statements were answered proves nothing: a pooler whose server is lost reports that at once, and the answers that it had

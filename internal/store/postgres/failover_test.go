@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -125,4 +126,53 @@ func TestACommitThatWaitsForItsStandby(t *testing.T) {
 	if got := steps(t, s, run.ID); got != "1a "+last.want {
 		t.Errorf("the history is %q, want %q", got, last.want)
 	}
+}
+
+// TestACommitThatNoLongerWaitsForItsStandby, since somebody cancelled it or a statement_timeout did, is answered by the server as one that took
+// effect, with a warning: it is written here, and nowhere else. Its outcome is unknown (W6, N6).
+func TestACommitThatNoLongerWaitsForItsStandby(t *testing.T) {
+	server, err := pgtest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop(t, server)
+	s := openURL(t, server.URL("postgres"))
+	run := inCall(t, s, 1)
+	conn, err := pgx.Connect(t.Context(), server.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	server.Synchronous(t, "nobody")
+	committed := make(chan error)
+	var committer sync.WaitGroup
+	defer committer.Wait()
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	committer.Go(func() {
+		for n := 1; ctx.Err() == nil; n++ { // until the server waits
+			_, err := s.Commit(ctx, []store.Change{saving(run.ID, fmt.Sprint(n))})
+			select {
+			case committed <- err:
+			case <-ctx.Done():
+			}
+		}
+	})
+	for cancelled := false; !cancelled; {
+		select {
+		case err := <-committed:
+			if err != nil {
+				t.Fatal(err)
+			}
+		default:
+		}
+		row := conn.QueryRow(t.Context(), `SELECT count(pg_cancel_backend(pid)) > 0 FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
+		if err := row.Scan(&cancelled); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-committed; !errors.Is(err, store.ErrUnknown) {
+		t.Errorf("what the standby does not have is acknowledged: %v", err)
+	}
+	server.Exec(t, "postgres", "ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
 }

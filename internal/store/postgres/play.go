@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/workflow"
 )
@@ -35,22 +33,22 @@ func (v *view) write(change []store.Op, res *store.Result) {
 		case store.DropKeys:
 			v.flush()
 			p := (&params{}).time(op.Now).int(int64(op.Limit))
-			v.out.append(take{sql: sqlDeleteExpiredKeys, p: p, done: func(tag pgconn.CommandTag) { res.Dropped += int(tag.RowsAffected()) }})
+			v.out.append(take{sql: sqlDeleteExpiredKeys, p: p, done: func(a answer) { res.Dropped += int(a.RowsAffected()) }})
 		case store.InsertDelivery:
 			v.deliveries[op.Delivery.ID] = true
 			v.written.deliveries = append(v.written.deliveries, op.Delivery)
 		case store.DropDeliveries:
 			v.flush()
 			p := (&params{}).bool(op.Rejected).time(op.Before).int(int64(op.CountMax)).int(op.BytesMax).int(int64(op.Limit))
-			v.out.append(take{sql: sqlDropDeliveries, p: p, done: func(tag pgconn.CommandTag) { res.Dropped += int(tag.RowsAffected()) }})
+			v.out.append(take{sql: sqlDropDeliveries, p: p, done: func(a answer) { res.Dropped += int(a.RowsAffected()) }})
 		case store.DropEvents:
 			v.flush()
 			p := (&params{}).time(op.Before).int(int64(op.Limit)).int(int64(op.BytesMax))
-			v.out.append(take{sql: sqlDropEvents, p: p, done: func(tag pgconn.CommandTag) { res.Dropped += int(tag.RowsAffected()) }})
+			v.out.append(take{sql: sqlDropEvents, p: p, done: func(a answer) { res.Dropped += int(a.RowsAffected()) }})
 		case store.DropRuns:
 			v.flush()
 			p := (&params{}).time(op.Before).int(int64(op.Limit)).int(int64(op.RowsMax)).int(int64(op.BytesMax))
-			v.out.append(take{sql: sqlDropRuns, p: p, done: func(tag pgconn.CommandTag) { res.Dropped += int(tag.RowsAffected()) }})
+			v.out.append(take{sql: sqlDropRuns, p: p, done: func(a answer) { res.Dropped += int(a.RowsAffected()) }})
 		case store.AddLogs:
 			v.addLogs(op)
 		default:

@@ -93,6 +93,7 @@ func connect(ctx context.Context, url string) (*Store, error) {
 	if conn.RuntimeParams["application_name"] == "" {
 		conn.RuntimeParams["application_name"] = "nelkap"
 	}
+	conn.OnNotice = noticed
 	config.AfterConnect = prepare
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
