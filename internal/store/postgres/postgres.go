@@ -137,12 +137,13 @@ func (s *Store) retryWithin(ctx context.Context, bound time.Duration, do func(co
 	for try := 1; ; try++ {
 		bounded, cancel := context.WithTimeout(ctx, bound)
 		o, err := do(bounded)
+		silent := over(bounded) && !over(ctx)
 		cancel()
 		if err == nil {
 			return o, nil
 		}
-		if o == outcomeMoved {
-			s.pool.Reset() // the other connections lead to the same server
+		if o == outcomeMoved || o == outcomeAgain && silent {
+			s.pool.Reset() // the other connections lead to the same server, or nowhere: one that has lost its power ends none
 		}
 		if o == outcomeBad || o == outcomeUnknown || o == outcomeLater || o == outcomeSlow || try == triesMax || over(ctx) {
 			return o, err

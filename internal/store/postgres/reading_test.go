@@ -9,17 +9,20 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/store/postgres/pgtest"
 	"github.com/nelkap/nelkap/internal/store/storetest"
 )
 
+var bareKind = pgtest.Kind{Name: "bare", Prepare: func(string) error { return nil }, Empty: "DROP SCHEMA public CASCADE; CREATE SCHEMA public"}
+
 // locked is a store of a few connections, one of whose tables nobody can read until unlock is called.
 func locked(t *testing.T) (s *Store, unlock func()) {
 	t.Helper()
 	server := pgtest.Shared(t)
-	url := server.URL(server.Database(t, pgtest.Kind{Name: "bare", Prepare: func(string) error { return nil }, Empty: "DROP SCHEMA public CASCADE; CREATE SCHEMA public"}))
+	url := server.URL(server.Database(t, bareKind))
 	s, err := Open(t.Context(), url+"&pool_max_conns=3")
 	if err != nil {
 		t.Fatal(err)
@@ -72,6 +75,37 @@ func TestAReadThatTakesTooLongIsNotTriedAgain(t *testing.T) {
 	begun := time.Now()
 	_, err := s.Deliveries(t.Context(), store.DeliveryQuery{Env: "default", Limit: 1})
 	if took := time.Since(begun); !errors.Is(err, store.ErrUnavailable) || took > 5*time.Second {
+		t.Errorf("after %v: %v", took, err)
+	}
+}
+
+// A server that loses its power closes no connection. The first that is found to lead nowhere speaks for all that were made before: each of them
+// would cost a try its whole time, and the node its heartbeats (L1).
+func TestConnectionsThatLeadNowhereCostOneTry(t *testing.T) {
+	server := pgtest.Shared(t)
+	proxy := server.Proxy(t)
+	s, err := Open(t.Context(), proxy.URL(server.Database(t, bareKind))+"&pool_max_conns=8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	t.Cleanup(proxy.Release)
+	var conns []*pgxpool.Conn
+	for range cap(s.reading) + 1 {
+		conn, err := s.pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	for _, conn := range conns {
+		conn.Release()
+	}
+	s.SetBounds(2*time.Second, time.Second)
+	proxy.Strand()
+	begun := time.Now()
+	_, err = s.Commit(t.Context(), []store.Change{{store.InsertRun{Run: storetest.NewRun(1)}}})
+	if took := time.Since(begun); err != nil || took > 4*time.Second {
 		t.Errorf("after %v: %v", took, err)
 	}
 }

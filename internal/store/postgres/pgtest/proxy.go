@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -41,7 +42,9 @@ type Proxy struct {
 	cuts atomic.Int32
 	busy sync.WaitGroup
 	mu   sync.Mutex
-	held chan struct{} // closed when what is held may go on; nil while nothing is. Guarded by mu.
+	held chan struct{} // closed when what is held may go on; nil while nothing is. Guarded by mu, as is what follows.
+	// made counts the connections. Of those up to stranded all is held.
+	made, stranded int
 }
 
 // Proxy starts a proxy before the server; it goes with the test.
@@ -74,12 +77,25 @@ func (s *Server) Proxy(t testing.TB) *Proxy {
 func (p *Proxy) Hold() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.hold(math.MaxInt)
+}
+
+// Strand is Hold for the connections that are there, as when a server has lost its power and another one has taken its address: new ones lead on.
+func (p *Proxy) Strand() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hold(p.made)
+}
+
+// hold holds what goes through the first so many connections. mu is held.
+func (p *Proxy) hold(connections int) {
+	p.stranded = connections
 	if p.held == nil {
 		p.held = make(chan struct{})
 	}
 }
 
-// Release ends Hold. It may be called twice.
+// Release ends Hold and Strand. It may be called twice.
 func (p *Proxy) Release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,10 +105,21 @@ func (p *Proxy) Release() {
 	}
 }
 
-// wait returns when what has come may go on.
-func (p *Proxy) wait() {
+// count counts a connection.
+func (p *Proxy) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.made++
+	return p.made
+}
+
+// wait returns when what has come on a connection may go on.
+func (p *Proxy) wait(connection int) {
 	p.mu.Lock()
 	held := p.held
+	if connection > p.stranded {
+		held = nil
+	}
 	p.mu.Unlock()
 	if held != nil {
 		<-held
@@ -122,17 +149,18 @@ func (p *Proxy) serve(client net.Conn, port int) {
 	}
 	defer server.Close()
 	var silent, stalled atomic.Bool
+	connection := p.count()
 	p.busy.Go(func() {
 		defer client.Close()
 		defer server.Close()
-		if _, err := io.Copy(&answers{client, &silent, &stalled, p}, server); err != nil {
+		if _, err := io.Copy(&answers{client, &silent, &stalled, p, connection}, server); err != nil {
 			return // one of the two has gone
 		}
 	})
 	buffer := make([]byte, 1<<20)
 	for {
 		n, err := client.Read(buffer)
-		p.wait()
+		p.wait(connection)
 		if err != nil {
 			return
 		}
@@ -173,10 +201,11 @@ type answers struct {
 	to              io.Writer
 	silent, stalled *atomic.Bool
 	proxy           *Proxy
+	connection      int
 }
 
 func (a *answers) Write(b []byte) (int, error) {
-	a.proxy.wait()
+	a.proxy.wait(a.connection)
 	if a.silent.Load() {
 		return 0, io.ErrClosedPipe
 	}
