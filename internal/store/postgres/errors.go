@@ -22,7 +22,7 @@ const (
 	outcomeMoved
 	// outcomeLater: nothing was written, and trying again at once is of no use.
 	outcomeLater
-	// outcomeSlow: a read took longer than it may, and would again.
+	// outcomeSlow: nothing was written, and what was asked took longer than it may, and would again.
 	outcomeSlow
 	// outcomeTaken: nothing was written, since another transaction has just stored what can be there but once. Once more, it is seen.
 	outcomeTaken
@@ -47,6 +47,7 @@ var codes = map[string]outcome{
 	"57P02":          outcomeMoved,   // crash_shutdown
 	"57P03":          outcomeMoved,   // cannot_connect_now: it starts up, shuts down or recovers
 	"57P04":          outcomeLater,   // database_dropped
+	"57014":          outcomeSlow,    // query_canceled: a statement_timeout, or an administrator
 	"57P05":          outcomeAgain,   // idle_session_timeout
 	"25P03":          outcomeAgain,   // idle_in_transaction_session_timeout: this process stood still in the middle of it
 	"25P04":          outcomeAgain,   // transaction_timeout

@@ -32,7 +32,7 @@ func TestEachFailureHasItsOutcome(t *testing.T) {
 		{"57P01", "FATAL", "the server is shut down, or the connection ended by an administrator", outcomeMoved, outcomeUnknown},
 		{"57P02", "FATAL", "another connection's crash", outcomeMoved, outcomeUnknown},
 		{"57P03", "FATAL", "the server starts up", outcomeMoved, outcomeUnknown},
-		{"57014", "ERROR", "a statement that was cancelled", outcomeLater, outcomeUnknown},
+		{"57014", "ERROR", "a statement that was cancelled", outcomeSlow, outcomeUnknown},
 		{"25006", "ERROR", "a standby", outcomeMoved, outcomeMoved},
 		{"25P03", "FATAL", "this process stood still inside its transaction", outcomeAgain, outcomeUnknown},
 		{"0A000", "ERROR", "a plan that a migration made stale", outcomeMoved, outcomeMoved},

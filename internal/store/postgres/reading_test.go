@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/nelkap/nelkap/internal/store"
@@ -19,11 +20,11 @@ import (
 var bareKind = pgtest.Kind{Name: "bare", Prepare: func(string) error { return nil }, Empty: "DROP SCHEMA public CASCADE; CREATE SCHEMA public"}
 
 // locked is a store of a few connections, one of whose tables nobody can read until unlock is called.
-func locked(t *testing.T) (s *Store, unlock func()) {
+func locked(t *testing.T, settings string) (s *Store, unlock func()) {
 	t.Helper()
 	server := pgtest.Shared(t)
 	url := server.URL(server.Database(t, bareKind))
-	s, err := Open(t.Context(), url+"&pool_max_conns=3")
+	s, err := Open(t.Context(), url+"&pool_max_conns=3"+settings)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +41,7 @@ func locked(t *testing.T) (s *Store, unlock func()) {
 
 // Lists that take their time, as over a large table, leave a connection to those who commit and to heartbeats.
 func TestSlowReadsLeaveAConnectionToCommits(t *testing.T) {
-	s, unlock := locked(t)
+	s, unlock := locked(t, "")
 	var reads sync.WaitGroup
 	defer reads.Wait()
 	defer unlock()
@@ -69,13 +70,23 @@ func TestSlowReadsLeaveAConnectionToCommits(t *testing.T) {
 
 // A read that has taken its whole time would take it again: whoever asked hears of it, and asks for less or later.
 func TestAReadThatTakesTooLongIsNotTriedAgain(t *testing.T) {
-	s, unlock := locked(t)
+	s, unlock := locked(t, "")
 	defer unlock()
 	s.SetBounds(2*time.Second, time.Second)
 	begun := time.Now()
 	_, err := s.Deliveries(t.Context(), store.DeliveryQuery{Env: "default", Limit: 1})
 	if took := time.Since(begun); !errors.Is(err, store.ErrUnavailable) || took > 5*time.Second {
 		t.Errorf("after %v: %v", took, err)
+	}
+}
+
+// So would one that the server has cancelled, for a statement_timeout of the role or by an administrator.
+func TestAReadThatIsCancelledIsToBeAskedForLater(t *testing.T) {
+	s, unlock := locked(t, "&statement_timeout=1000")
+	defer unlock()
+	_, err := s.Deliveries(t.Context(), store.DeliveryQuery{Env: "default", Limit: 1})
+	if cancelled := new(pgconn.PgError); !errors.Is(err, store.ErrUnavailable) || !errors.As(err, &cancelled) || cancelled.Code != "57014" {
+		t.Errorf("%v", err)
 	}
 }
 
