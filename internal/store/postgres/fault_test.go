@@ -190,6 +190,52 @@ func TestANodeThatStandsStill(t *testing.T) {
 	}
 }
 
+// TestANodeThatStandsStillBeforeALargeAnswer: the server is not idle then, but waits for the node to take what it has read. It holds its locks
+// no longer for that.
+func TestANodeThatStandsStillBeforeALargeAnswer(t *testing.T) {
+	server := pgtest.Shared(t)
+	name := server.Database(t, migrated)
+	proxy := server.Proxy(t)
+	still, other := openURL(t, proxy.URL(name)), openURL(t, server.URL(name))
+	t.Cleanup(proxy.Release)
+	still.SetBounds(time.Minute, 100*time.Millisecond)
+	other.SetBounds(10*time.Second, 2*time.Second)
+	run := inCall(t, other, 1)
+	var saves []store.Change
+	for n := range 12 {
+		change := saving(run.ID, fmt.Sprint(n))
+		change[0].(store.SaveSteps).Steps[0].Output = []byte(`"` + strings.Repeat("x", 2<<20) + `"`)
+		saves = append(saves, change)
+		storetest.Commit(t, other, change...)
+	}
+	conn, err := pgx.Connect(t.Context(), server.URL(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	proxy.CutOnce(pgtest.StrandAfterBegin)
+	ctx, goOn := context.WithCancel(t.Context())
+	committed := make(chan error)
+	go func() {
+		_, err := still.Commit(ctx, saves) // once more: the server sends what it has
+		committed <- err
+	}()
+	for sending := false; !sending; {
+		row := conn.QueryRow(t.Context(), `SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'ClientWrite'`)
+		if err := row.Scan(&sending); err != nil {
+			t.Fatal(err)
+		}
+	}
+	results, err := other.Commit(t.Context(), []store.Change{saving(run.ID, "other")})
+	if err != nil || results[0].Err != nil {
+		t.Errorf("%+v, %v", results, err)
+	}
+	goOn()
+	if err := <-committed; err == nil || errors.Is(err, store.ErrUnknown) {
+		t.Errorf("the node that stood still: %v", err)
+	}
+}
+
 // TestADeadlock with somebody who takes locks in another order is resolved by trying again.
 func TestADeadlock(t *testing.T) {
 	server := pgtest.Shared(t)

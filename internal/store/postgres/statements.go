@@ -30,12 +30,14 @@ const (
 	// Whatever the database's default is. Each statement sees what was committed before it began: those after sqlLockRuns see all that the
 	// changes before have done to those runs.
 	sqlBegin = `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`
-	// A node that stops in the middle of a transaction holds its locks until the server ends it. A commit must be on disk before it is
+	// A node that stops in the middle of a transaction holds its locks until the server ends it: one that is idle, or that waits for the node to
+	// take its answer, which only Linux bounds; other servers would write a line to their log each time. A commit must be on disk before it is
 	// acknowledged (W6), whatever the database's default is; stronger settings stay. And a batch finds a few rows of large tables through
 	// their indexes: what the planner believes of a table of which it has no statistics yet must not make it read
 	// the whole, compile a statement that is carried out once, or plan one anew that the connection keeps. The last column is the
 	// store's phase: a server that was there before it is moved to, or held, must stop writing (N5).
 	sqlBounds = `SELECT set_config('lock_timeout', $1::bigint::text, true), set_config('idle_in_transaction_session_timeout', $2::bigint::text, true),
+		CASE WHEN current_setting('tcp_user_timeout', true) IS NOT NULL AND version() LIKE '%linux%' THEN set_config('tcp_user_timeout', $2::bigint::text, true) END,
 		set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true),
 		CASE WHEN current_setting('enable_hashjoin', true) IS NOT NULL THEN set_config('enable_hashjoin', 'off', true) END,
 		CASE WHEN current_setting('enable_mergejoin', true) IS NOT NULL THEN set_config('enable_mergejoin', 'off', true) END,

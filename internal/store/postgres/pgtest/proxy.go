@@ -23,6 +23,8 @@ const (
 	CutAfterBegin
 	// StallAfterBegin: as CutAfterBegin, but both sides keep the connection, as when the client stands still.
 	StallAfterBegin
+	// StrandAfterBegin: as StallAfterBegin, but nobody takes the answer, which may be more than goes out before it is taken.
+	StrandAfterBegin
 	// CutBeforeCommit: the COMMIT does not reach the server.
 	CutBeforeCommit
 	// CutAfterCommit: the server has committed, and its answer is lost.
@@ -169,6 +171,8 @@ func (p *Proxy) serve(client net.Conn, port int) {
 			return
 		case StallAfterBegin:
 			stalled.Store(true)
+		case StrandAfterBegin:
+			p.Strand()
 		case CutAfterBegin, CutAfterCommit, CutAfterAny:
 			silent.Store(true)
 		default:
