@@ -350,6 +350,10 @@ func (e *Engine) Heartbeat(ctx context.Context, hb wire.Heartbeat) (wire.Heartbe
 	return wire.HeartbeatAnswer{Time: wire.At(e.now()), Calls: news}, nil
 }
 
+// Apart tells whether this node shares a store that it does not reach. The others may find it lost then, and only what they hear of its calls
+// keeps those from being cut off (C1).
+func (e *Engine) Apart() bool { return e.peers.apart() }
+
 // naming is what becomes of a call's name in a poll.
 type naming struct {
 	live   *live

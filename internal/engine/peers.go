@@ -115,6 +115,16 @@ func (p *peers) company() bool {
 	return false
 }
 
+// apart tells whether this node could not write its heartbeat, or read the others', for so long that it takes no work.
+func (p *peers) apart() bool {
+	if p.alone() {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Since(p.viewed) >= viewMax
+}
+
 // next is this node's next heartbeat.
 func (p *peers) next(news peerNews) store.Node {
 	p.mu.Lock()

@@ -60,6 +60,10 @@ func message[M any](a *api, bytesMax int64, handle func(context.Context, M) (any
 			return
 		}
 		answer, err := handle(r.Context(), m)
+		if a.Engine.Apart() {
+			// The next message is another node's to hear, also where a balancer deals out connections and not requests.
+			w.Header().Set("Connection", "close")
+		}
 		if err == nil {
 			err = writeMessage(w, answer)
 		}
