@@ -44,6 +44,9 @@ const (
 	lockTime = 5 * time.Second
 	// connectTime bounds the making of a connection, where the URL says nothing.
 	connectTime = 5 * time.Second
+	// pingTime bounds the look whether a connection that has not been used for a second still leads to the server, where the URL says nothing:
+	// a few that don't must not cost a node the ten seconds after which others find it lost.
+	pingTime = 2 * time.Second
 )
 
 // Store is a store.Store in a Postgres database.
@@ -95,6 +98,9 @@ func connect(ctx context.Context, url string) (*Store, error) {
 	}
 	conn.OnNotice = noticed
 	config.AfterConnect = prepare
+	if config.PingTimeout == 0 {
+		config.PingTimeout = pingTime
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)

@@ -121,6 +121,26 @@ func TestConnectionsThatLeadNowhereCostOneTry(t *testing.T) {
 	}
 }
 
+// A connection that nobody uses is forgotten by what lies on the way, and neither side hears of it. It must not cost a node the time after which
+// others find it lost.
+func TestAConnectionThatWasForgottenIsSoonGivenUp(t *testing.T) {
+	server := pgtest.Shared(t)
+	proxy := server.Proxy(t)
+	s, err := Open(t.Context(), proxy.URL(server.Database(t, bareKind)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	t.Cleanup(proxy.Release)
+	pause(t.Context(), 1100*time.Millisecond) // what was used within a second is not looked at
+	proxy.Strand()
+	begun := time.Now()
+	_, err = s.Commit(t.Context(), []store.Change{{store.InsertRun{Run: storetest.NewRun(1)}}})
+	if took := time.Since(begun); err != nil || took > 6*time.Second {
+		t.Errorf("after %v: %v", took, err)
+	}
+}
+
 // Lists by a key and by a rare status find their rows among many that completed.
 func TestListsFindWhatIsRare(t *testing.T) {
 	conn, ctx := bare(t), t.Context()
