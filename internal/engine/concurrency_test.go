@@ -8,6 +8,7 @@ import (
 
 	"github.com/nelkap/nelkap/internal/engine"
 	"github.com/nelkap/nelkap/internal/wire"
+	"github.com/nelkap/nelkap/internal/workflow"
 )
 
 // An app's concurrency holds over all nodes, also while one joins and one is lost.
@@ -118,5 +119,35 @@ func TestANodeThatStandsStillInALookTakesNothing(t *testing.T) {
 		}
 		_, calls := c.inFlight(t)
 		want(t, "in flight in the end", calls, int64(limit))
+	})
+}
+
+// A call that was taken for cut, and that comes back at a node which knew it as another's, takes one of that node's slots (C5).
+func TestACallThatComesBackElsewhereIsCounted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := startCluster(t, 2, engine.Options{Concurrency: 2})
+		c.nodes[0].start(t, "w")
+		first := c.app.next(t, time.Second)
+		c.nodes[1].start(t, "w")
+		second := c.app.next(t, time.Second)
+		if holder, _ := c.holder(t, second.Run.ID); holder != 1 {
+			t.Fatalf("node%d holds the second call", holder)
+		}
+		for range 4 {
+			c.nodes[0].start(t, "w")
+		}
+		want(t, "save", c.nodes[0].save(second, "n", 0, completed("a", `1`)).Status, wire.Accepted)
+		second.lose()
+		c.app.next(t, 10*time.Second) // in its place
+		want(t, "status", c.nodes[1].run(t, second.Run.ID).Status, workflow.Queued)
+		want(t, "a save that comes late", c.nodes[0].save(second, "n", 1, completed("b", `2`)).Status, wire.Accepted)
+		want(t, "another one", c.nodes[0].save(second, "n", 2, completed("c", `3`)).Status, wire.Accepted)
+		want(t, "status", c.nodes[1].run(t, second.Run.ID).Status, workflow.Running)
+		defer c.nodes[0].keepPolling(t, second.fence("n"))()
+		first.end(t, wire.End{Type: wire.Completed})
+		time.Sleep(5 * time.Second)
+		if counts, calls := c.inFlight(t); calls != 2 {
+			t.Errorf("the app has %d calls: %v", calls, counts)
+		}
 	})
 }

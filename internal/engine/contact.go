@@ -164,11 +164,7 @@ func (e *Engine) follow(l *live, run workflow.Run, c change) {
 		return
 	}
 	if run.Version > l.run.Version {
-		l.run = run
-		was := l.held
-		if e.own(l); l.held && !was {
-			e.ask(l, 2*heartbeat(run.Lease)) // adopted: as one that came back
-		}
+		e.renew(l, run)
 	}
 	l.latest = max(l.latest, run.Version)
 	if c.result.History.Entries > l.history.Entries {
@@ -179,6 +175,16 @@ func (e *Engine) follow(l *live, run workflow.Run, c change) {
 	}
 	if (run.Phase() == workflow.PhaseEnding || l.hasNews()) && l.process != nil {
 		l.process.wake()
+	}
+}
+
+// renew takes over what has become of a call's run, and with that who holds the call: whoever holds it without knowing, or knows no more that
+// another does, leaves it to nobody to judge, or tells nobody that it is heard. Engine.mu is held.
+func (e *Engine) renew(l *live, run workflow.Run) {
+	l.run = run
+	was := l.held
+	if e.own(l); l.held && !was {
+		e.ask(l, 2*heartbeat(run.Lease)) // adopted: as one that came back
 	}
 }
 

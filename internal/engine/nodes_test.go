@@ -72,6 +72,9 @@ func (s *severed) CallCounts(ctx context.Context, except string) ([]store.CallCo
 }
 
 func (s *severed) Heads(ctx context.Context, ids []string) ([]store.Head, error) {
+	if s.cut.Load() {
+		return nil, errSevered
+	}
 	if s.apart.Load() {
 		return nil, nil
 	}
@@ -304,6 +307,36 @@ func TestACallIsNotCutByWhoHeldItBefore(t *testing.T) {
 		first.lose() // now it asks, and hears no answer
 		c.app.none(t, time.Minute)
 	})
+}
+
+// Rule C1: a node whose call was adopted meanwhile says that it hears it, whatever it was told first of that.
+func TestWhoHeldACallTellsThatItHearsIt(t *testing.T) {
+	for after := 11 * time.Second; after < 12*time.Second; after += 100 * time.Millisecond {
+		t.Run(after.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				c, first := startCalling(t, 2)
+				holder, other := c.holder(t, first.Run.ID)
+				want(t, "save", c.nodes[holder].save(first, "n", 0, completed("a", `1`)).Status, wire.Accepted)
+				c.ways[holder].cut.Store(true)
+				stop := c.nodes[other].keepPolling(t, first.fence("n"))
+				saved := make(chan string)
+				go func() { saved <- c.nodes[holder].save(first, "n", 1, completed("b", `2`)).Status }()
+				time.Sleep(after)
+				if now, _ := c.holder(t, first.Run.ID); now != other {
+					t.Fatalf("node%d holds the call", now)
+				}
+				c.ways[holder].cut.Store(false)
+				want(t, "save", <-saved, wire.Accepted)
+				stop()
+				defer c.nodes[holder].keepPolling(t, first.fence("n"))()
+				c.app.none(t, time.Minute)
+				run, _, err := c.store.Load(t.Context(), first.Run.ID)
+				if err != nil || run.Cuts != 0 || run.Call.Node != fmt.Sprintf("node%d", other) {
+					t.Errorf("%+v, %v", run, err)
+				}
+			})
+		})
+	}
 }
 
 // Rule N2: saves that went through other nodes count, though they raise no version of the run.

@@ -70,6 +70,9 @@ func (e *Engine) admitStored(ctx context.Context, f wire.Fence) (*live, workflow
 	if l == nil {
 		return newLive(run, history), verdict, nil
 	}
+	if run.Version > l.run.Version { // else it was read before what is known here, and says nothing of who holds the call now
+		e.renew(l, run)
+	}
 	l.run, l.history, l.latest = run, history, run.Version
 	return l, verdict, nil
 }
@@ -264,6 +267,9 @@ func (e *Engine) revive(run workflow.Run, res store.Result) *live {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if l := e.live[run.Call.ID]; l != nil {
+		if run.Version > l.run.Version {
+			e.renew(l, run)
+		}
 		return l
 	}
 	l := e.track(run, res.History)
