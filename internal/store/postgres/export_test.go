@@ -22,6 +22,9 @@ var Migrations fs.FS = migrations
 // SetClock says how far the database's clock was ahead at the last look.
 func (s *Store) SetClock(ahead time.Duration) { s.ahead.Store(int64(ahead)) }
 
+// ClockTripMax is how long a look at the database's clock takes whose middle is taken for when it was read.
+const ClockTripMax = clockTripMax
+
 // Kept is how many statements a connection of s keeps prepared, by what the server says.
 func Kept(ctx context.Context, s *Store) (n int64, err error) {
 	conn, err := s.pool.Acquire(ctx)

@@ -92,7 +92,8 @@ func (v *view) flushNodes() {
 	v.put(sqlDropNodes, dropped)
 }
 
-// clockTripMax is how long a look at the database's clock may take: half of it is what the offset may be wrong by.
+// clockTripMax is how long a look at the database's clock may take to be taken at its word: half of it is what the offset may be wrong by. One that
+// takes longer says at least between which bounds it lies.
 const clockTripMax = 200 * time.Millisecond
 
 // Now is the time by the database's clock, as of the last look at the nodes: nodes whose machines' clocks are apart agree on what is due.
@@ -111,8 +112,13 @@ func (s *Store) Nodes(ctx context.Context) ([]store.Node, error) {
 			return nil
 		})
 	})
-	if trip := time.Since(began); err == nil && trip < clockTripMax {
-		s.ahead.Store(int64(time.UnixMicro(micros).Sub(began.Add(trip / 2))))
+	if err == nil {
+		trip, most := time.Since(began), time.UnixMicro(micros).Sub(began)
+		ahead := time.Duration(s.ahead.Load())
+		if trip < clockTripMax {
+			ahead = most - trip/2
+		}
+		s.ahead.Store(int64(min(max(ahead, most-trip), most)))
 	}
 	return out, err
 }

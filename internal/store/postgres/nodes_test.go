@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/store/postgres"
 	"github.com/nelkap/nelkap/internal/store/postgres/pgtest"
@@ -217,25 +215,39 @@ func TestEventsShowInTheirOrder(t *testing.T) {
 	}
 }
 
-// Nodes go by the database's clock, whatever their machines' clocks say.
+// Nodes go by the database's clock, whatever their machines' clocks say, and however long a look at it takes.
 func TestTheDatabasesClockDecides(t *testing.T) {
-	url := database(t)
-	s := openURL(t, url)
-	s.SetClock(-2 * time.Second) // as of a machine whose clock has been put right since
-	if _, err := s.Nodes(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(context.WithoutCancel(t.Context()))
-	var now time.Time
-	before := s.Now()
-	if err := conn.QueryRow(t.Context(), "SELECT clock_timestamp()").Scan(&now); err != nil {
-		t.Fatal(err)
-	}
-	if after := s.Now(); now.Before(before.Add(-time.Second)) || now.After(after.Add(time.Second)) {
-		t.Errorf("the store's clock says %v to %v, and the database's %v", before, after, now)
+	for what, lock := range map[string]string{"at once": "", "slowly": "LOCK TABLE nodes"} {
+		t.Run(what, func(t *testing.T) {
+			url := database(t)
+			s := openURL(t, url)
+			s.SetClock(-2 * time.Second) // as of a machine whose clock has been put right since
+			conn := holding(t, url, lock)
+			looked := make(chan error)
+			go func() {
+				_, err := s.Nodes(t.Context())
+				looked <- err
+			}()
+			if lock != "" {
+				untilWaiting(t, conn, 1)
+				soon := time.NewTimer(postgres.ClockTripMax)
+				defer soon.Stop()
+				<-soon.C
+			}
+			if _, err := conn.Exec(t.Context(), "ROLLBACK"); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-looked; err != nil {
+				t.Fatal(err)
+			}
+			var now time.Time
+			before := s.Now()
+			if err := conn.QueryRow(t.Context(), "SELECT clock_timestamp()").Scan(&now); err != nil {
+				t.Fatal(err)
+			}
+			if after := s.Now(); now.Before(before.Add(-time.Second)) || now.After(after.Add(time.Second)) {
+				t.Errorf("the store's clock says %v to %v, and the database's %v", before, after, now)
+			}
+		})
 	}
 }
