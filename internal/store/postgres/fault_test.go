@@ -198,7 +198,7 @@ func TestANodeThatStandsStillBeforeALargeAnswer(t *testing.T) {
 	proxy := server.Proxy(t)
 	still, other := openURL(t, proxy.URL(name)), openURL(t, server.URL(name))
 	t.Cleanup(proxy.Release)
-	still.SetBounds(time.Minute, 100*time.Millisecond)
+	still.SetBounds(time.Minute, time.Second) // long enough to be seen
 	other.SetBounds(10*time.Second, 2*time.Second)
 	run := inCall(t, other, 1)
 	var saves []store.Change
