@@ -171,7 +171,23 @@ func (e *Engine) finishSave(ctx context.Context, processID string, save wire.Sav
 		e.heard(processID, save.Fence)
 		return out
 	}
-	return e.saved(ctx, a.live, save, a.items, res)
+	out := e.saved(ctx, a.live, save, a.items, res)
+	e.comeBack(ctx, save)
+	return out
+}
+
+// comeBack takes back a pick-up that another node had queued before a save was stored, and of which this one had not heard (C5).
+func (e *Engine) comeBack(ctx context.Context, save wire.Save) {
+	l, verdict, err := e.admit(ctx, save.Fence)
+	if err != nil || verdict != workflow.Accept {
+		return // the next message of its process is told
+	}
+	e.mu.Lock()
+	taken := l.run.Status != workflow.Running
+	e.mu.Unlock()
+	if taken {
+		e.save(ctx, wire.Save{Fence: save.Fence, Seen: save.Seen})
+	}
 }
 
 // heard notes a contact by a save of a call that is live now. Of who does not play the call it is none (C4): it would be the call's process
