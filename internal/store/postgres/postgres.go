@@ -180,7 +180,8 @@ func (s *Store) read(ctx context.Context, fill func(*batch)) error {
 	}
 }
 
-// readNow is read that waits for no other: of what a heartbeat reads, or the node would be lost to others while lists take their time.
+// readNow is read that waits for no other: of what a heartbeat reads, and of what tells whether the store answers. The node would be lost to the
+// others, or to its balancer, while lists take their time.
 func (s *Store) readNow(ctx context.Context, fill func(*batch)) error {
 	o, err := s.retry(ctx, func(ctx context.Context) (outcome, error) {
 		conn, err := s.pool.Acquire(ctx)

@@ -152,7 +152,9 @@ func (s *Store) Timers(ctx context.Context, q store.TimerQuery) ([]workflow.Run,
 
 // NextTimer implements store.Reader.
 func (s *Store) NextTimer(ctx context.Context) (next time.Time, err error) {
-	err = s.query(ctx, sqlSelectNextTimer, nil, func(r *scanner) error { next = r.time(); return nil })
+	err = s.readNow(ctx, func(b *batch) {
+		b.add(sqlSelectNextTimer, nil, func(r *scanner) error { next = r.time(); return nil })
+	})
 	return next, err
 }
 

@@ -66,6 +66,10 @@ func TestSlowReadsLeaveAConnectionToCommits(t *testing.T) {
 	if _, err := s.Apps(soon); err != nil {
 		t.Errorf("apps: %v", err)
 	}
+	// What /readyz asks: a balancer would take one node after the other for dead, as the lists come to them.
+	if _, err := s.NextTimer(soon); err != nil {
+		t.Errorf("whether it answers: %v", err)
+	}
 }
 
 // A read that has taken its whole time would take it again: whoever asked hears of it, and asks for less or later.
