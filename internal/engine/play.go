@@ -5,6 +5,7 @@ import (
 	"encoding/json/jsontext"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/backoff"
@@ -175,6 +176,10 @@ func (e *Engine) reload(ctx context.Context, run workflow.Run, steps *wire.Steps
 	for _, a := range state.Attempts {
 		if !a.RetryAt.IsZero() {
 			steps.Retrying = append(steps.Retrying, wire.Retrying{Name: a.Name, Number: a.Number, Attempt: a.Attempt, RetryInMs: max(a.RetryAt.Sub(now).Milliseconds(), 0)})
+		}
+		// A deploy that renames a step is what cuts it off: under its new name it would be another, which has not begun (S4, S5, S7).
+		if ref := (wire.StepRef{Name: a.Name, Number: a.Number}); a.CallID != "" && !slices.Contains(steps.Begun, ref) {
+			steps.Begun = append(steps.Begun, ref)
 		}
 	}
 	return f, nil

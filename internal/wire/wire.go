@@ -185,12 +185,14 @@ type Limits struct {
 	ResultBytes int `json:"resultBytes"`
 }
 
-// Steps is the first page of a run's history, the steps that are due again, and the waits that are open.
+// Steps is the first page of a run's history, the steps that are due again, the waits that are open, and the steps whose start is recorded, of
+// which some may be saved.
 type Steps struct {
 	Entries  []Entry    `json:"entries"`
 	Next     *int64     `json:"next"`
 	Retrying []Retrying `json:"retrying"`
 	Waiting  []Waiting  `json:"waiting,omitempty"`
+	Begun    []StepRef  `json:"begun,omitempty"`
 }
 
 // Waiting is a wait that is open.

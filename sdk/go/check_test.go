@@ -238,6 +238,23 @@ func TestWasFindsAStepUnderItsOldName(t *testing.T) {
 	}
 }
 
+// S4, S5, S7: the deploy that renames a step is what cuts it off.
+func TestWasFindsAStepThatWasCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, nelkap.Options{})
+		s.started["old"+"\x001"], s.started["looked for"+"\x001"] = 0, 0
+		var interrupted error
+		nelkap.NewWorkflow(s.app, "w", func(ctx context.Context, _ nelkap.None) (int, error) {
+			_, interrupted = step.Run(ctx, "new", constant(2), step.AtMostOnce(), step.Was("old"))
+			look := func(context.Context) (int, bool, error) { return 1, true, nil }
+			return step.RunWithCheck(ctx, "checked", look, constant(2), step.Was("looked for"))
+		})
+		if a := s.call("w", nil); string(a.Output) != "1" || !errors.Is(interrupted, nelkap.ErrStepInterrupted) {
+			t.Errorf("answer %+v, and the step at most once ended with %v", a, interrupted)
+		}
+	})
+}
+
 // S7: a new run goes by the new name, and steps that kept the old one come after the renamed.
 func TestWasLeavesOtherStepsAlone(t *testing.T) {
 	code := func(ctx context.Context, _ nelkap.None) ([]int, error) {

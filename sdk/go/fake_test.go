@@ -161,6 +161,13 @@ func (s *fakeServer) callMessage(workflow string, payload any) []byte {
 		due = append(due, r)
 	}
 	steps["retrying"] = due
+	begun := []wire.StepRef{}
+	for key := range s.started {
+		name, number, _ := strings.Cut(key, "\x00")
+		n, _ := strconv.Atoi(number)
+		begun = append(begun, wire.StepRef{Name: name, Number: n})
+	}
+	steps["begun"] = begun
 	open := []wire.Open{}
 	for _, w := range s.waiting {
 		open = append(open, wire.Open{Kind: w.Kind, Name: w.Name, Number: w.Number})

@@ -354,6 +354,22 @@ test('a renamed callback keeps its old name for its wait', async () => {
   expect(answer.register).toEqual([{ op: 'wait', kind: 'callback', of: 1, name: 'x', number: 2 }]);
 });
 
+test('a renamed step that was cut off keeps its old name: it has begun', async () => {
+  await playOnce((step) => step.run('y', { atMostOnce: true, was: 'x' }, () => 1), {
+    steps: { begun: [{ name: 'x', number: 1 }] },
+  });
+  expect(items()[0]).toMatchObject({ op: 'start', name: 'x', once: true });
+});
+
+test('a renamed step that was cut off, and has begun under its new name too, keeps that', async () => {
+  const begun = [
+    { name: 'x', number: 1 },
+    { name: 'y', number: 1 },
+  ];
+  await playOnce((step) => step.run('y', { atMostOnce: true, was: 'x' }, () => 1), { steps: { begun } });
+  expect(items()[0]).toMatchObject({ op: 'start', name: 'y', once: true });
+});
+
 // Rule H4.
 test('our combinators hand over their tree, nested; others and native ones their leaves', async () => {
   const trees = async (fn: (step: Step) => unknown): Promise<unknown> => (await playOnce(fn)).waits;

@@ -117,9 +117,12 @@ func (m *Machine) identify(s *Step, was string) {
 	}
 }
 
+// knows tells whether the run has anything of a step: also that it began and was cut off, or a step at most once would begin again under its
+// new name, and one with a check without it.
 func (m *Machine) knows(key stepKey) bool {
 	_, retrying := m.retryOf(key)
-	return retrying || m.entryOf(key) != nil || m.openKind(key) != ""
+	_, begun := m.begun[key]
+	return retrying || begun && !m.inFunction() || m.entryOf(key) != nil || m.openKind(key) != ""
 }
 
 // knownKind is the kind under which the run knows s; that of s where it does not know it.

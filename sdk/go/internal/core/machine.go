@@ -155,7 +155,8 @@ type Machine struct {
 	closing *closing // nil unless the run closes
 
 	retrying  map[stepKey]retry
-	waiting   map[stepKey]string // the kinds of the waits that were open when the call came
+	waiting   map[stepKey]string   // the kinds of the waits that were open when the call came
+	begun     map[stepKey]struct{} // the steps whose start was recorded when the call came
 	abandonAt time.Time
 	fetchTry  tries
 	fetchFrom int64
@@ -187,6 +188,12 @@ func New(call *wire.Call, config Config, now time.Time) *Machine {
 			m.waiting = map[stepKey]string{}
 		}
 		m.waiting[stepKey{w.Name, w.Number}] = w.Kind
+	}
+	for _, s := range call.Steps.Begun {
+		if m.begun == nil {
+			m.begun = map[stepKey]struct{}{}
+		}
+		m.begun[stepKey{s.Name, s.Number}] = struct{}{}
 	}
 	m.learnPage(call.Steps.Entries)
 	return m

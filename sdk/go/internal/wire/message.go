@@ -85,12 +85,13 @@ type CallInfo struct {
 	SentAt      time.Time `json:"sentAt"`
 }
 
-// Steps is the first page of a run's history, the steps that are due again, and the waits that are open.
+// Steps is the first page of a run's history, the steps that are due again, the waits that are open, and the steps whose start is recorded.
 type Steps struct {
-	Entries  []Entry `json:"entries"`
-	Next     *int64  `json:"next"`
-	Retrying []Retry `json:"retrying"`
-	Waiting  []Open  `json:"waiting"`
+	Entries  []Entry   `json:"entries"`
+	Next     *int64    `json:"next"`
+	Retrying []Retry   `json:"retrying"`
+	Waiting  []Open    `json:"waiting"`
+	Begun    []StepRef `json:"begun"`
 }
 
 // Open is a wait that is registered and has no entry yet.

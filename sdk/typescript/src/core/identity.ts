@@ -11,29 +11,33 @@ export class Identity {
   private readonly retrying = new Named<{ attempt: number; due: boolean }>();
   /** The kinds of the waits that were open when the call began. */
   private readonly waiting = new Named<string>();
+  /** The steps that had begun, and may have been cut off. */
+  private readonly begun = new Named<true>();
   private readonly history: History;
   private readonly steps: Steps;
   private readonly limit: number;
   private asked = 0;
 
-  constructor({ steps: { retrying, waiting }, limits }: CallMessage, history: History, steps: Steps) {
+  constructor({ steps: { retrying, waiting, begun }, limits }: CallMessage, history: History, steps: Steps) {
     this.history = history;
     this.steps = steps;
     this.limit = limits?.steps ?? STEPS_MAX;
     for (const wait of waiting ?? []) this.waiting.set(wait, wait.kind);
+    for (const step of begun ?? []) this.begun.set(step, true);
     for (const retry of retrying)
       this.retrying.set(retry, { attempt: retry.attempt, due: retry.retryInMs <= 0 });
   }
 
   /**
-   * The next step of a name. A renamed one keeps the name that the run has it under; it counts under both (S7). An undo takes
-   * two counts, of which the second is its body's.
+   * The next step of a name. A renamed one keeps the name that the run has it under, also where it was cut off: else one at
+   * most once would begin a second time. It counts under both (S7). An undo takes two counts, of which the second is its body's.
    */
   next(name: string, was: string | undefined, counts: 1 | 2): StepName {
     const now = this.count(name, counts);
     if (was === undefined || was === name) return now;
     const before = this.count(was, counts);
-    return this.kindOf(before) === undefined ? now : before;
+    if (this.kindOf(before) !== undefined) return before;
+    return this.begun.get(before) !== undefined && !this.isKnown(now) ? before : now;
   }
 
   private count(name: string, counts: 1 | 2): StepName {
@@ -55,6 +59,10 @@ export class Identity {
       }
     }
     return undefined;
+  }
+
+  private isKnown(step: StepName): boolean {
+    return this.kindOf(step) !== undefined || this.begun.get(step) !== undefined;
   }
 
   /** The kind of step that the run has under a name and number. */

@@ -14,7 +14,14 @@ export interface CallMessage {
     heartbeatMs: number;
     sentAt?: string;
   };
-  steps: { entries: Entry[]; next: number | null; retrying: Retrying[]; waiting?: OpenWait[] };
+  /** `begun`: the steps whose start is recorded; some may be saved. */
+  steps: {
+    entries: Entry[];
+    next: number | null;
+    retrying: Retrying[];
+    waiting?: OpenWait[];
+    begun?: StepName[];
+  };
   limits?: { steps: number; resultBytes: number };
   url?: string;
   /** The run closes: what it did is undone, and its handler is called (protocol, section 5). */

@@ -45,6 +45,7 @@ function parseCall(message: Partial<CallMessage>): CallMessage {
     isPositive(call?.heartbeatMs) &&
     Array.isArray(steps?.entries) &&
     Array.isArray(steps.waiting ?? []) &&
+    Array.isArray(steps.begun ?? []) &&
     (ending === undefined || (isText(ending?.reason) && typeof ending.entries === 'number')) &&
     (message.url === undefined || isText(message.url));
   if (!isWhole) throw bad('the call lacks a field that the protocol asks for');
@@ -57,6 +58,7 @@ function parseCall(message: Partial<CallMessage>): CallMessage {
       next: steps?.next ?? null,
       retrying: steps?.retrying ?? [],
       waiting: steps?.waiting ?? [],
+      begun: steps?.begun ?? [],
     },
     run: {
       ...(run as CallMessage['run']),
