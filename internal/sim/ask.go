@@ -25,7 +25,11 @@ const (
 func (p *process) ask(ctx context.Context, s *stepPlan, id stepID) (string, error) {
 	switch s.kind {
 	case workflow.KindSleep:
-		return slept, step.Sleep(ctx, s.name, s.lasts)
+		var options []step.SleepOption
+		if s.was != "" {
+			options = append(options, step.Was(s.was))
+		}
+		return slept, step.Sleep(ctx, s.name, s.lasts, options...)
 	case workflow.KindEvent:
 		event, err := step.WaitForAny(ctx, s.name, []string{s.event}, s.eventOptions()...)
 		if event == nil {
@@ -37,6 +41,9 @@ func (p *process) ask(ctx context.Context, s *stepPlan, id stepID) (string, erro
 		if s.lasts > 0 {
 			options = append(options, step.Timeout(s.lasts))
 		}
+		if s.was != "" {
+			options = append(options, step.Was(s.was))
+		}
 		child := nelkap.Ref[payload, string](p.app, s.invokes.name, nelkap.InApp(s.invokes.app))
 		return step.Invoke(ctx, s.name, child, payload{From: invokedBy(id)}, options...)
 	default:
@@ -47,6 +54,9 @@ func (p *process) ask(ctx context.Context, s *stepPlan, id stepID) (string, erro
 		if s.lasts > 0 {
 			options = append(options, step.For(s.lasts))
 		}
+		if s.was != "" {
+			options = append(options, step.Was(s.was))
+		}
 		owned, err := step.Claim(ctx, s.name, s.key, options...)
 		return strconv.FormatBool(owned), err
 	}
@@ -56,6 +66,9 @@ func (s *stepPlan) eventOptions() []step.WaitOption {
 	options := []step.WaitOption{step.Timeout(s.lasts)}
 	if s.sinceWait {
 		options = append(options, step.SinceWait())
+	}
+	if s.was != "" {
+		options = append(options, step.Was(s.was))
 	}
 	switch {
 	case s.tag == "":

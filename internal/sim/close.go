@@ -47,7 +47,7 @@ func (p *process) handle(ctx context.Context, steps []*stepPlan, prefix string, 
 
 // undo notes that there is something to undo, and undoes it when the run closes.
 func (p *process) undo(ctx context.Context, playing *playing, s *stepPlan) error {
-	id := playing.asks(s.name, 2)
+	id := playing.asks(s, s.name, 2)
 	body := id
 	body.Number++
 	err := step.Undo(ctx, s.name, func(ctx context.Context) error {
@@ -64,8 +64,12 @@ func (p *process) undo(ctx context.Context, playing *playing, s *stepPlan) error
 
 // callback makes a callback, gives it to whoever posts, and waits for it after a while.
 func (p *process) callback(ctx context.Context, playing *playing, s *stepPlan) (string, error) {
-	id := playing.asks(s.name, 1)
-	made, err := step.NewCallback[posted](ctx, s.name, step.Timeout(s.lasts))
+	id := playing.asks(s, s.name, 1)
+	options := []step.WaitOption{step.Timeout(s.lasts)}
+	if s.was != "" {
+		options = append(options, step.Was(s.was))
+	}
+	made, err := step.NewCallback[posted](ctx, s.name, options...)
 	if p.isDead() {
 		p.pass(0)
 		return "", errDead
@@ -80,7 +84,7 @@ func (p *process) callback(ctx context.Context, playing *playing, s *stepPlan) (
 	if !p.pass(s.gap + dice.between(time.Microsecond, 20*time.Microsecond)) {
 		return "", errDead
 	}
-	id = playing.asks(s.name, 1)
+	id = playing.asks(nil, id.Name, 1)
 	got, ok, err := made.Wait(ctx)
 	text := got.Post
 	if !ok {

@@ -17,16 +17,18 @@ const (
 	FormNodes Form = "nodes" // all of that, with two or three nodes at work at once
 	FormSwept Form = "swept" // all of that, with one to three nodes that drop runs a while after their end, and with schedules
 	FormStale Form = "stale" // all of that, with one or two nodes, whose reads are often old when they arrive
-	FormBroad Form = "broad" // all of that, with one or two nodes, and what plans learned last: see broad.go
+	FormBroad Form = "broad" // all of that, with one or two nodes, and what plans learned later: see broad.go
 	FormWhole Form = "whole" // also undos, handlers, restarts, callbacks, workflows that run once, lines of logs
+	// FormChanging is all of that, with one or two nodes, where more changes on a deploy: see changing.go.
+	FormChanging Form = "changing"
 )
 
 // Forms are all of them.
-var Forms = []Form{FormPlain, FormWaits, FormNodes, FormSwept, FormStale, FormBroad, FormWhole}
+var Forms = []Form{FormPlain, FormWaits, FormNodes, FormSwept, FormStale, FormBroad, FormChanging, FormWhole}
 
 // Whole tells whether seeds of a form have endings.
 func (f Form) Whole() bool {
-	return f == FormWhole || f == FormNodes || f == FormSwept || f == FormStale || f == FormBroad
+	return f != FormPlain && f != FormWaits
 }
 
 // addEndings gives a workflow what happens between its end and its final status, and what begins it again.

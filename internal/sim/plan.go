@@ -54,6 +54,7 @@ func (f *workflowPlan) stepsOf(version int) []*stepPlan {
 // stepPlan is a step, and the code before it.
 type stepPlan struct {
 	name       string
+	was        string // its name before it was renamed; empty: the code does not say
 	takes      time.Duration
 	throws     int           // its first attempts
 	fails      int           // from which chapter on it throws; zero: in all
@@ -159,6 +160,9 @@ func newPlan(c chance, form Form) *plan {
 			p.broaden(c.dice("broad workflow", i), f)
 		}
 		f.deploy(c.dice("deploys", i))
+		if form == FormChanging {
+			f.rename(c.dice("renames", i))
+		}
 	}
 	span := time.Duration(0)
 	for i := range 1 + d.below(2) {
@@ -185,7 +189,13 @@ func newPlan(c chance, form Form) *plan {
 		}
 		span = max(span, sum)
 	}
-	for i := range []int{0, 1, 2, 3, 5}[d.pick(2, 3, 3, 2, 1)] {
+	p.drawFaults(c, form, []int{0, 1, 2, 3, 5}[d.pick(2, 3, 3, 2, 1)], span)
+	return p
+}
+
+// drawFaults draws what goes wrong while clients ask for things: n faults as in every form, and what a form has of its own.
+func (p *plan) drawFaults(c chance, form Form, n int, span time.Duration) {
+	for i := range n {
 		p.faults = append(p.faults, p.newFault(c.dice("fault", i), span))
 	}
 	if d := c.dice("outage", 0); (form == FormSwept || form == FormBroad && p.scheduled()) && d.odds(300) { // longer than the time between two ticks
@@ -194,10 +204,12 @@ func newPlan(c chance, form Form) *plan {
 	if d := c.dice("paused schedules", 0); form == FormBroad && p.scheduled() && d.odds(500) {
 		p.pauses = append(p.pauses, pausePlan{at: d.between(0, span), lasts: d.between(time.Second, 4*time.Minute)})
 	}
+	if form == FormChanging {
+		p.deployOften(c.dice("more deploys", 0), span)
+	}
 	if form == FormNodes && c.dice("nodes alone", 0).odds(250) {
 		p.strikeNodesAlone(c.dice("nodes alone", 1))
 	}
-	return p
 }
 
 // drawNodes draws how many nodes are at work, what they drop, and how old their reads are.
@@ -211,6 +223,8 @@ func (p *plan) drawNodes(c chance, form Form) {
 		p.nodes, p.staleOdds = 1+d.below(2), []int{20, 100, 300}[d.below(3)]
 	case FormBroad:
 		p.nodes = 1 + c.dice("broad nodes", 0).below(2)
+	case FormChanging:
+		p.nodes = 1 + c.dice("changing nodes", 0).below(2)
 	case FormSwept:
 		d := c.dice("sweeps", 0)
 		p.nodes, p.runsFor, p.sweepEvery = 1+d.below(3), d.between(runsForMin, 2*runsForMin), d.between(time.Second, 20*time.Second)

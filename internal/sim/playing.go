@@ -94,13 +94,17 @@ func (t *witness) newPlaying(p *process, call, run string) *playing {
 	return pl
 }
 
-// asks is told that the code asks for a step of that name, which takes so many counts of it.
-func (p *playing) asks(name string, counts int) stepID {
+// asks is told that the code asks for a step of that name, which takes so many counts of it. s is its plan; nil where that says nothing of
+// its name.
+func (p *playing) asks(s *stepPlan, name string, counts int) stepID {
 	p.witness.mu.Lock()
 	defer p.witness.mu.Unlock()
 	name = p.prefix + name
 	id := stepID{p.run, p.restart, workflow.StepID{Name: name, Number: p.names[name] + 1}}
 	p.names[name] += counts
+	if s != nil && s.was != "" {
+		id = p.renamed(s, id)
+	}
 	if _, known := p.witness.askedAt[id]; !known {
 		p.witness.askedAt[id] = time.Now()
 	}

@@ -142,6 +142,15 @@ const (
 	resumed     = "a schedule went on after a pause"
 )
 
+// What can come up only in changing seeds.
+const (
+	foundByWas = "a renamed step was found by the name that it had"
+	openByWas  = "a renamed step that was not saved yet went on under the name that it had"
+)
+
+// ChangingSituations are those of changing seeds.
+var ChangingSituations = []string{foundByWas, openByWas}
+
 // BroadSituations are those of broad seeds.
 var BroadSituations = []string{threwBesideWaits, keyIsOver, keysKept, tickLeftOut, resumed}
 
@@ -229,6 +238,8 @@ func (r *Report) Missing(form Form) []string {
 		situations = append(situations, SweptSituations...)
 	case FormBroad:
 		situations = append(situations, BroadSituations...)
+	case FormChanging:
+		situations = append(situations, ChangingSituations...)
 	case FormStale:
 		if r.Faults[StaleRead] == 0 {
 			missing = append(missing, "fault: "+StaleRead)

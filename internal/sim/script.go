@@ -112,7 +112,7 @@ func (p *process) step(ctx context.Context, playing *playing, s *stepPlan, d *di
 	case workflow.KindCallback:
 		return p.callback(ctx, playing, s)
 	}
-	id := playing.asks(s.name, 1)
+	id := playing.asks(s, s.name, 1)
 	var result string
 	var err error
 	if s.kind == "" {
@@ -137,6 +137,9 @@ func (p *process) run(ctx context.Context, playing *playing, s *stepPlan, id ste
 	}
 	if s.once {
 		options = append(options, step.AtMostOnce())
+	}
+	if s.was != "" {
+		options = append(options, step.Was(s.was))
 	}
 	body := func(ctx context.Context) (string, error) { return p.body(ctx, playing, s, id) }
 	if s.checked {

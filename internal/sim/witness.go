@@ -44,6 +44,7 @@ type witness struct {
 	claims      map[claimID]*claimed
 	how         string               // a claim was freed last
 	starts      map[startOf]bool     // starts of attempts that are recorded, by their calls
+	begun       map[stepID]bool      // steps of which any start is recorded
 	left        map[stepID]string    // what bodies have left for checks
 	askedAt     map[stepID]time.Time // when code first asked for each step
 	workflows   map[string]*workflowPlan
@@ -131,7 +132,7 @@ type retryOf struct {
 
 func newWitness(w *world, model store.Store) *witness {
 	t := &witness{
-		steps: map[string]*stepPlan{}, listening: map[string][]*record{}, claims: map[claimID]*claimed{}, starts: map[startOf]bool{}, left: map[stepID]string{}, askedAt: map[stepID]time.Time{}, registered: map[stepID]bool{}, requests: map[*node]map[string]int{},
+		steps: map[string]*stepPlan{}, listening: map[string][]*record{}, claims: map[claimID]*claimed{}, starts: map[startOf]bool{}, begun: map[stepID]bool{}, left: map[stepID]string{}, askedAt: map[stepID]time.Time{}, registered: map[stepID]bool{}, requests: map[*node]map[string]int{},
 		workflows: map[string]*workflowPlan{}, callbacks: map[string]*callbackRecord{}, schedules: map[string]store.Schedule{}, ticks: map[tickOf]bool{}, identities: map[string]identity{}, idempotency: map[identity]string{},
 		world: w, model: model, runs: map[string]*record{}, calls: map[string]*callRecord{}, events: map[eventID]*eventRecord{}, keys: map[runKey]string{},
 		children: map[string]int{}, bodies: map[stepID]int{}, retries: map[retryOf]time.Time{}, throws: map[retryOf]*throw{}, attempts: map[retryOf]int{},
@@ -373,6 +374,7 @@ func (w *walk) saves(op *store.SaveSteps) {
 		t.world.report.reached(startRecorded)
 		if w.result.Starts[i].Entry == 0 {
 			t.starts[startOf{retryOf{r.step(start.StepID), start.Attempt}, op.CallID}] = true
+			t.begun[r.step(start.StepID)] = true
 		}
 	}
 }
