@@ -18,6 +18,8 @@ type service struct {
 	started int
 	version int      // of its code, as it is deployed now
 	current *process // nil while none listens; world.mu guards it
+	// described is when each version of its code said what it has; world.mu guards it.
+	described map[int]described
 }
 
 // process is one process of an app, with the real SDK in it.
@@ -74,8 +76,8 @@ func (p *process) declare(f *workflowPlan) {
 	if f.webhook != "" {
 		options = append(options, nelkap.OnWebhook(f.webhook))
 	}
-	if f.scheduled {
-		options = append(options, nelkap.OnSchedule(f.schedule(), nelkap.CatchUp(f.catchUp)))
+	if s := f.scheduleOf(p.version); s.expression != "" {
+		options = append(options, nelkap.OnSchedule(s.expression, nelkap.CatchUp(s.catchUp)))
 	}
 	if f.cancelOn != "" {
 		options = append(options, nelkap.CancelOn(f.cancelOn))
@@ -120,6 +122,8 @@ func (p *process) take(t delivery) {
 	}
 	w.trace.add(p.name, "answers "+t.m.id, fmt.Sprint(a.status))
 	switch {
+	case t.m.kind == "describe":
+		p.service.describes(p.version)
 	case t.m.call == "":
 	case a.status == http.StatusOK:
 		w.witness.ends(t.m.call)
@@ -166,6 +170,20 @@ func (s *service) crash(silent bool, away time.Duration) {
 	s.vacate(p)
 	rest(away)
 	s.start()
+}
+
+// described is when a version first said what it has, and when it last did.
+type described struct{ first, last time.Time }
+
+// describes is told that a version of the code has said what it has.
+func (s *service) describes(version int) {
+	s.world.mu.Lock()
+	defer s.world.mu.Unlock()
+	d, known := s.described[version]
+	if d.last = time.Now(); !known {
+		d.first = d.last
+	}
+	s.described[version] = d
 }
 
 func (s *service) vacate(p *process) {

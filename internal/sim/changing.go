@@ -1,9 +1,15 @@
 package sim
 
 import (
+	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
+	nelkap "github.com/nelkap/nelkap/sdk/go"
+
+	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/workflow"
 )
 
@@ -32,6 +38,100 @@ func (p *plan) deployOften(d *dice, span time.Duration) {
 			at: d.between(0, span+time.Second), kind: appDeploys, app: d.below(p.apps),
 			lasts: d.between(time.Millisecond, 3*time.Second), away: d.between(time.Millisecond, time.Second),
 		})
+	}
+}
+
+// reschedule gives each version of a workflow a schedule of its own, or none: another expression, or another rule of catching up (D2).
+func (f *workflowPlan) reschedule(d *dice) {
+	if !d.odds(300) {
+		return
+	}
+	f.scheduled = true
+	s := schedulePlan{}
+	for range f.versions {
+		if s.expression == "" || d.odds(500) {
+			s.expression = []string{everyOther, everyMinute, ""}[d.pick(5, 2, 2)]
+		}
+		s.catchUp = []nelkap.CatchUpRule{nelkap.CatchUpNone, nelkap.CatchUpLast, nelkap.CatchUpAll}[d.below(3)]
+		f.schedules = append(f.schedules, s)
+	}
+}
+
+// checkDeclared: the store has a schedule with a rule that its code has given it (D1). mu is held.
+func (t *witness) checkDeclared(s store.Schedule) {
+	f, app := t.workflows[s.Workflow], t.world.service(s.App)
+	if t.schedules[s.ID].Version > 1 {
+		t.world.report.reached(otherRule)
+	}
+	for version := range app.versionsDescribed() {
+		if f.scheduleOf(version) == (schedulePlan{s.Expression, nelkap.CatchUpRule(s.CatchUp)}) {
+			return
+		}
+	}
+	t.broken("D1", "%s has the schedule %q, which catches up with %q, and none of its code that was asked says so", s.Workflow, s.Expression, s.CatchUp)
+}
+
+// checkNewSchedule: one that is new, also by another expression, does not look back to before its code said that it has it (D2). mu is held.
+func (t *witness) checkNewSchedule(s store.Schedule) {
+	var since time.Time
+	for version, d := range t.world.service(s.App).versionsDescribed() {
+		if t.workflows[s.Workflow].scheduleOf(version).expression == s.Expression && (since.IsZero() || d.first.Before(since)) {
+			since = d.first
+		}
+	}
+	if ago := since.Sub(s.Cursor); ago > instant && t.world.steady() {
+		t.broken("D2", "the schedule %q of %s is new, and looks back to %v before its code had it", s.Expression, s.Workflow, ago)
+	}
+}
+
+// undeclares takes in that a schedule goes: its code has not said that it has it for a while (D1). mu is held.
+func (t *witness) undeclares(id string) {
+	s := t.schedules[id]
+	delete(t.schedules, id)
+	f := t.workflows[s.Workflow]
+	for version, d := range t.world.service(s.App).versionsDescribed() {
+		if left := t.world.plan.forgetAfter - time.Since(d.last); left > instant && f.scheduleOf(version).expression == s.Expression && t.world.steady() {
+			t.broken("D1", "the schedule %q of %s goes %v early: its code said that it has it at %v", s.Expression, s.Workflow, left, d.last)
+		}
+	}
+	t.world.report.reached(undeclared)
+}
+
+// service is an app by its name.
+func (w *world) service(name string) *service {
+	return w.services[slices.IndexFunc(w.services, func(s *service) bool { return s.name == name })]
+}
+
+// versionsDescribed is when each version of the code said what it has, of those that have.
+func (s *service) versionsDescribed() map[int]described {
+	s.world.mu.Lock()
+	defer s.world.mu.Unlock()
+	return maps.Clone(s.described)
+}
+
+// endDeclared sees that the store has the schedules that the code has now, and no others, once it has had the time to hear of that (D1).
+func (w *world) endDeclared() {
+	if !w.steady() {
+		return
+	}
+	rest(w.plan.forgetAfter)
+	list, err := w.options.Model.Schedules(context.Background(), store.ScheduleQuery{Limit: 100})
+	if err != nil {
+		w.violation("store", "the schedules can't be read: %v", err)
+	}
+	declared := map[string]schedulePlan{}
+	for _, f := range w.plan.workflows {
+		if s := f.scheduleOf(w.service(f.app).version); s.expression != "" {
+			declared[f.name] = s
+		}
+	}
+	for _, s := range list {
+		if got := (schedulePlan{s.Expression, nelkap.CatchUpRule(s.CatchUp)}); got != declared[s.Workflow] {
+			w.violation("D1", "%s has the schedule %v, and its code has %v", s.Workflow, got, declared[s.Workflow])
+		}
+	}
+	if len(list) != len(declared) {
+		w.violation("D1", "the store has %d schedules, and the code has %v", len(list), declared)
 	}
 }
 

@@ -40,7 +40,7 @@ func (w *world) startNode() {
 	n.disk = &disk{node: n}
 	n.engine = engine.New(n.disk, &caller{n}, engine.Options{
 		Node: n.engineID(), URL: serverURL, Logger: slog.New(logHandler{node: n}), Concurrency: w.plan.concurrency, Lease: w.plan.lease, DescribeEvery: 7 * time.Second,
-		RunsFor: w.plan.runsFor, SweepEvery: w.plan.sweepEvery,
+		RunsFor: w.plan.runsFor, SweepEvery: w.plan.sweepEvery, ForgetAfter: w.plan.forgetAfter,
 		Jitter: func() float64 { return w.plan.jitter }, Clock: n.wall,
 	})
 	for _, s := range w.services {

@@ -18,6 +18,7 @@ type plan struct {
 	jitter      float64
 	runsFor     time.Duration // how long ended runs are kept; zero: for ever
 	sweepEvery  time.Duration
+	forgetAfter time.Duration // how long what an app declares no more is kept
 	clients     [][]operation
 	faults      []faultPlan
 	pauses      []pausePlan
@@ -37,6 +38,7 @@ type workflowPlan struct {
 	scheduled      bool   // each full minute starts it
 	everyOther     bool   // only each second one
 	catchUp        nelkap.CatchUpRule
+	schedules      []schedulePlan // of its versions, in the place of the one of all
 
 	// Of endings; see ending.go.
 	onFailure, onCancel []*stepPlan // of handlers; nil: it has none
@@ -162,6 +164,7 @@ func newPlan(c chance, form Form) *plan {
 		f.deploy(c.dice("deploys", i))
 		if form == FormChanging {
 			f.rename(c.dice("renames", i))
+			f.reschedule(c.dice("reschedules", i))
 		}
 	}
 	span := time.Duration(0)
@@ -178,9 +181,9 @@ func newPlan(c chance, form Form) *plan {
 		}
 		if form == FormBroad {
 			broadenClient(c.dice("broad client", i), operations)
-			if p.scheduled() {
-				stretch(c.dice("slow client", i), operations)
-			}
+		}
+		if (form == FormBroad || form == FormChanging) && p.scheduled() {
+			stretch(c.dice("slow client", i), operations)
 		}
 		p.clients = append(p.clients, operations)
 		sum := time.Duration(0)
@@ -198,7 +201,7 @@ func (p *plan) drawFaults(c chance, form Form, n int, span time.Duration) {
 	for i := range n {
 		p.faults = append(p.faults, p.newFault(c.dice("fault", i), span))
 	}
-	if d := c.dice("outage", 0); (form == FormSwept || form == FormBroad && p.scheduled()) && d.odds(300) { // longer than the time between two ticks
+	if d := c.dice("outage", 0); (form == FormSwept || (form == FormBroad || form == FormChanging) && p.scheduled()) && d.odds(300) { // longer than the time between two ticks
 		p.faults = append(p.faults, faultPlan{at: d.between(0, span), kind: storeIsFull, lasts: d.between(time.Minute, 4*time.Minute)})
 	}
 	if d := c.dice("paused schedules", 0); form == FormBroad && p.scheduled() && d.odds(500) {
@@ -224,7 +227,8 @@ func (p *plan) drawNodes(c chance, form Form) {
 	case FormBroad:
 		p.nodes = 1 + c.dice("broad nodes", 0).below(2)
 	case FormChanging:
-		p.nodes = 1 + c.dice("changing nodes", 0).below(2)
+		d := c.dice("changing nodes", 0)
+		p.nodes, p.forgetAfter = 1+d.below(2), d.between(10*time.Second, 2*time.Minute)
 	case FormSwept:
 		d := c.dice("sweeps", 0)
 		p.nodes, p.runsFor, p.sweepEvery = 1+d.below(3), d.between(runsForMin, 2*runsForMin), d.between(time.Second, 20*time.Second)

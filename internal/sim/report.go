@@ -146,10 +146,12 @@ const (
 const (
 	foundByWas = "a renamed step was found by the name that it had"
 	openByWas  = "a renamed step that was not saved yet went on under the name that it had"
+	otherRule  = "a schedule's rule of catching up changed"
+	undeclared = "a schedule went a while after its code had lost it"
 )
 
 // ChangingSituations are those of changing seeds.
-var ChangingSituations = []string{foundByWas, openByWas}
+var ChangingSituations = []string{foundByWas, openByWas, otherRule, undeclared, ticked, caughtUp, tickLeftOut}
 
 // BroadSituations are those of broad seeds.
 var BroadSituations = []string{threwBesideWaits, keyIsOver, keysKept, tickLeftOut, resumed}

@@ -18,12 +18,23 @@ const (
 	everyOther  = "*/2 * * * *"
 )
 
-// schedule is the workflow's.
-func (f *workflowPlan) schedule() string {
-	if f.everyOther {
-		return everyOther
+// schedulePlan is a workflow's schedule; without an expression it has none.
+type schedulePlan struct {
+	expression string
+	catchUp    nelkap.CatchUpRule
+}
+
+// scheduleOf is the workflow's in a version of its app's code.
+func (f *workflowPlan) scheduleOf(version int) schedulePlan {
+	switch {
+	case !f.scheduled:
+		return schedulePlan{}
+	case f.schedules != nil:
+		return f.schedules[min(version, len(f.schedules)-1)]
+	case f.everyOther:
+		return schedulePlan{everyOther, f.catchUp}
 	}
-	return everyMinute
+	return schedulePlan{everyMinute, f.catchUp}
 }
 
 // periodOf is the time between two ticks of a schedule.
@@ -52,10 +63,10 @@ type tick struct {
 	Time     time.Time `json:"time"`
 }
 
-// tickOf is a workflow's tick.
+// tickOf is a workflow's tick of a schedule.
 type tickOf struct {
-	workflow string
-	at       time.Time
+	workflow, schedule string
+	at                 time.Time
 }
 
 // moves takes in that a schedule is made, or that its cursor moves: each tick that it passes starts at most one run, none starts one twice or
@@ -63,7 +74,11 @@ type tickOf struct {
 func (t *witness) moves(n *node, s store.Schedule, change []store.Op) {
 	before, known := t.schedules[s.ID]
 	t.schedules[s.ID] = s
+	if !known || before.CatchUp != s.CatchUp {
+		t.checkDeclared(s)
+	}
 	if !known {
+		t.checkNewSchedule(s)
 		return
 	}
 	if before.Paused || s.Paused {
@@ -78,8 +93,10 @@ func (t *witness) moves(n *node, s store.Schedule, change []store.Op) {
 			continue
 		}
 		started++
-		key := tickOf{insert.Run.Workflow, in.Time.UTC()}
+		key := tickOf{insert.Run.Workflow, s.ID, in.Time.UTC()}
 		switch {
+		case in.Schedule != s.Expression || insert.Run.Workflow != s.Workflow:
+			t.broken("D2", "the tick of %q has started run %s of %s with the payload %s", s.Expression, insert.Run.ID, insert.Run.Workflow, insert.Payload)
 		case t.ticks[key]:
 			t.broken("D2", "the tick of %s at %v has started a second run, %s", key.workflow, key.at, insert.Run.ID)
 		case in.Time.After(n.latest()):
@@ -121,7 +138,7 @@ func (t *witness) owed(s store.Schedule, passed int) (least, most int) {
 
 // checkPausedSchedule: one that is paused starts nothing, and does not catch up when it goes on (D2).
 func (t *witness) checkPausedSchedule(before, s store.Schedule, change []store.Op) {
-	if len(change) > 1 {
+	if slices.ContainsFunc(change, func(op store.Op) bool { _, starts := op.(store.InsertRun); return starts }) {
 		t.broken("D2", "the schedule of %s is paused, and a change of it does more: %v", s.Workflow, change)
 	}
 	if before.Paused && !s.Paused {
@@ -138,6 +155,7 @@ func (w *world) endSchedules() {
 		return
 	}
 	rest(time.Minute + 10*time.Second)
+	w.endDeclared()
 	list, err := w.options.Model.Schedules(context.Background(), store.ScheduleQuery{Limit: 100})
 	if err != nil {
 		w.violation("store", "the schedules can't be read: %v", err)

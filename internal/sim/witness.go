@@ -334,6 +334,8 @@ func (w *walk) ops(change []store.Op) {
 			w.t.drops(op, w.result.Dropped)
 		case store.PutSchedule:
 			w.t.moves(w.node, op.Schedule, change)
+		case store.DropSchedule:
+			w.t.undeclares(op.ID)
 		}
 	}
 }

@@ -112,7 +112,7 @@ func Run(seed uint64, o Options, report *Report) Result {
 // boot starts the apps and a node, and waits until they know each other.
 func (w *world) boot() {
 	for i := range w.plan.apps {
-		s := &service{world: w, name: appName(i), url: "http://" + appName(i) + ".sim"}
+		s := &service{world: w, name: appName(i), url: "http://" + appName(i) + ".sim", described: map[int]described{}}
 		w.services = append(w.services, s)
 		s.start()
 	}
