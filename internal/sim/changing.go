@@ -57,6 +57,15 @@ func (f *workflowPlan) reschedule(d *dice) {
 	}
 }
 
+// changeClient has a client emit events for later.
+func changeClient(d *dice, operations []operation) {
+	for i := range operations {
+		if o := &operations[i]; o.kind == opEmit && d.odds(400) {
+			o.later = d.between(20*time.Millisecond, []time.Duration{time.Second, 40 * time.Second}[d.below(2)])
+		}
+	}
+}
+
 // checkDeclared: the store has a schedule with a rule that its code has given it (D1). mu is held.
 func (t *witness) checkDeclared(s store.Schedule) {
 	f, app := t.workflows[s.Workflow], t.world.service(s.App)

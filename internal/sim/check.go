@@ -334,7 +334,7 @@ func callOf(run *workflow.Run) string {
 	return run.Call.ID
 }
 
-// unfinished lists the runs that have not ended.
+// unfinished lists the runs that have not ended, and the events that are still to come.
 func (t *witness) unfinished() (list []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -342,6 +342,9 @@ func (t *witness) unfinished() (list []string) {
 		if !r.Status.Final() {
 			list = append(list, fmt.Sprintf("%s %s next %s call %q %s", id, r.Status, r.NextAt.Format(time.TimeOnly), callOf(&r.Run), r.Reason))
 		}
+	}
+	for id, e := range t.later {
+		list = append(list, fmt.Sprintf("event %s due %s", id.id, e.DueAt.Format(time.TimeOnly)))
 	}
 	return list
 }

@@ -88,9 +88,13 @@ func (c *client) do(ctx context.Context, o operation) error {
 		}
 		return err
 	case opEmit:
-		list, err := c.app.Emit(ctx, nelkap.Event{Name: o.name, ID: o.key, Payload: payload{Tag: o.tag}})
+		event := nelkap.Event{Name: o.name, ID: o.key, Payload: payload{Tag: o.tag}}
+		if o.later > 0 {
+			event.At = time.Now().Add(o.later)
+		}
+		list, err := c.app.Emit(ctx, event)
 		if err == nil {
-			t.emitted(o.name, list[0].ID, list[0].Created)
+			t.emitted(o.name, list[0].ID, list[0].Created, event.At)
 		}
 		return err
 	case opHook:

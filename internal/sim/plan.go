@@ -99,6 +99,7 @@ type operation struct {
 	target   int    // which of the runs that it knows
 	wait     time.Duration
 	delay    time.Duration // of a start
+	later    time.Duration // when an event is due; zero: at once
 	tag      string        // of an event; of a replay from a step, where it has a payload of its own
 	force    bool          // of a cancellation
 	keyFor   time.Duration // how long key is held; zero: for ever
@@ -181,6 +182,9 @@ func newPlan(c chance, form Form) *plan {
 		}
 		if form == FormBroad {
 			broadenClient(c.dice("broad client", i), operations)
+		}
+		if form == FormChanging {
+			changeClient(c.dice("changing client", i), operations)
 		}
 		if (form == FormBroad || form == FormChanging) && p.scheduled() {
 			stretch(c.dice("slow client", i), operations)

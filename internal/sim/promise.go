@@ -216,11 +216,14 @@ func (t *witness) started(o operation, run string, created bool, asked time.Time
 	}
 }
 
-// emitted is told that a client's event was acknowledged.
-func (t *witness) emitted(name, id string, created bool) {
+// emitted is told that a client's event was acknowledged; at is when it was asked for, zero: at once.
+func (t *witness) emitted(name, id string, created bool, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.events[eventID{name, id}] == nil {
+	if created {
+		t.checkAhead(eventID{name, id}, at)
+	}
+	if t.events[eventID{name, id}] == nil && t.later[eventID{name, id}] == nil {
 		t.broken("W6", "event %s %s was acknowledged, and is not stored", name, id)
 	}
 	if !created {

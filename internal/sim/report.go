@@ -144,14 +144,15 @@ const (
 
 // What can come up only in changing seeds.
 const (
-	foundByWas = "a renamed step was found by the name that it had"
-	openByWas  = "a renamed step that was not saved yet went on under the name that it had"
-	otherRule  = "a schedule's rule of catching up changed"
-	undeclared = "a schedule went a while after its code had lost it"
+	foundByWas   = "a renamed step was found by the name that it had"
+	openByWas    = "a renamed step that was not saved yet went on under the name that it had"
+	otherRule    = "a schedule's rule of catching up changed"
+	undeclared   = "a schedule went a while after its code had lost it"
+	emittedLater = "an event for later was emitted when it was due"
 )
 
 // ChangingSituations are those of changing seeds.
-var ChangingSituations = []string{foundByWas, openByWas, otherRule, undeclared, ticked, caughtUp, tickLeftOut}
+var ChangingSituations = []string{foundByWas, openByWas, otherRule, undeclared, emittedLater, ticked, caughtUp, tickLeftOut}
 
 // BroadSituations are those of broad seeds.
 var BroadSituations = []string{threwBesideWaits, keyIsOver, keysKept, tickLeftOut, resumed}

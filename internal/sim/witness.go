@@ -42,9 +42,10 @@ type witness struct {
 	stands      []string             // runs of which a wait was registered again by the change that is looked at
 	listening   map[string][]*record // runs that an event cancels
 	claims      map[claimID]*claimed
-	how         string               // a claim was freed last
-	starts      map[startOf]bool     // starts of attempts that are recorded, by their calls
-	begun       map[stepID]bool      // steps of which any start is recorded
+	how         string           // a claim was freed last
+	starts      map[startOf]bool // starts of attempts that are recorded, by their calls
+	begun       map[stepID]bool  // steps of which any start is recorded
+	later       map[eventID]*laterEvent
 	left        map[stepID]string    // what bodies have left for checks
 	askedAt     map[stepID]time.Time // when code first asked for each step
 	workflows   map[string]*workflowPlan
@@ -132,7 +133,7 @@ type retryOf struct {
 
 func newWitness(w *world, model store.Store) *witness {
 	t := &witness{
-		steps: map[string]*stepPlan{}, listening: map[string][]*record{}, claims: map[claimID]*claimed{}, starts: map[startOf]bool{}, begun: map[stepID]bool{}, left: map[stepID]string{}, askedAt: map[stepID]time.Time{}, registered: map[stepID]bool{}, requests: map[*node]map[string]int{},
+		steps: map[string]*stepPlan{}, listening: map[string][]*record{}, claims: map[claimID]*claimed{}, starts: map[startOf]bool{}, begun: map[stepID]bool{}, later: map[eventID]*laterEvent{}, left: map[stepID]string{}, askedAt: map[stepID]time.Time{}, registered: map[stepID]bool{}, requests: map[*node]map[string]int{},
 		workflows: map[string]*workflowPlan{}, callbacks: map[string]*callbackRecord{}, schedules: map[string]store.Schedule{}, ticks: map[tickOf]bool{}, identities: map[string]identity{}, idempotency: map[identity]string{},
 		world: w, model: model, runs: map[string]*record{}, calls: map[string]*callRecord{}, events: map[eventID]*eventRecord{}, keys: map[runKey]string{},
 		children: map[string]int{}, bodies: map[stepID]int{}, retries: map[retryOf]time.Time{}, throws: map[retryOf]*throw{}, attempts: map[retryOf]int{},
@@ -251,8 +252,8 @@ func (t *witness) change(n *node, change store.Change, res store.Result, touched
 	for _, id := range w.order {
 		t.check(n, id, w.inputs[id])
 	}
-	if w.event != nil {
-		t.checkStarts(*w.event)
+	for _, id := range w.events {
+		t.checkStarts(id)
 	}
 	for _, id := range t.stands {
 		t.checkStanding(id)
@@ -270,7 +271,7 @@ type walk struct {
 	touched map[string]bool
 	order   []string // the runs, in the order in which they were touched
 	inputs  map[string][]store.Op
-	event   *eventID
+	events  []eventID
 }
 
 func (w *walk) ops(change []store.Op) {
@@ -304,7 +305,7 @@ func (w *walk) ops(change []store.Op) {
 			w.t.events[id] = &eventRecord{started: map[string]int{}}
 			w.t.stores(id, op.Event)
 			w.t.child(op.Event.Payload)
-			w.event = &id
+			w.events = append(w.events, id)
 		case store.UpdateRun:
 			w.touch(op.Run.ID, op)
 			w.updates(&op)
@@ -334,6 +335,10 @@ func (w *walk) ops(change []store.Op) {
 			w.t.drops(op, w.result.Dropped)
 		case store.PutSchedule:
 			w.t.moves(w.node, op.Schedule, change)
+		case store.PutLater:
+			w.t.keeps(op.Event)
+		case store.DropLater:
+			w.t.emitsLater(w.node, op, change)
 		case store.DropSchedule:
 			w.t.undeclares(op.ID)
 		}

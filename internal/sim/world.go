@@ -189,7 +189,7 @@ func (w *world) calm() {
 	began := time.Now()
 	for pause := 100 * time.Millisecond; len(w.witness.unfinished()) > 0; pause = min(2*pause, 5*time.Second) {
 		if time.Since(began) > endMax {
-			w.violation("W5", "%v after the last fault these runs have not ended: %v", endMax, w.witness.unfinished())
+			w.violation("W5", "%v after the last fault these have not ended: %v", endMax, w.witness.unfinished())
 			return
 		}
 		rest(pause)
