@@ -57,11 +57,20 @@ func (f *workflowPlan) reschedule(d *dice) {
 	}
 }
 
-// changeClient has a client emit events for later.
+// changeClient has a client emit events for later, and make requests with an Idempotency-Key.
 func changeClient(d *dice, operations []operation) {
 	for i := range operations {
-		if o := &operations[i]; o.kind == opEmit && d.odds(400) {
+		o := &operations[i]
+		if o.kind == opEmit && d.odds(400) {
 			o.later = d.between(20*time.Millisecond, []time.Duration{time.Second, 40 * time.Second}[d.below(2)])
+		}
+		if kind := o.kind; (kind == opStart || kind == opEmit || kind == opReplay || kind == opRead) && d.odds(350) {
+			o.kind, o.request, o.again, o.tag = opKeyed, fmt.Sprintf("request %d", d.below(3)), d.odds(500), tagName(d.pick(5, 1))
+			o.replays, o.wait = kind == opReplay || kind == opRead, d.between(0, 20*time.Second)
+			if kind == opStart && o.key != "" && d.odds(500) {
+				o.keyFor = d.between(500*time.Millisecond, 15*time.Second).Truncate(time.Millisecond)
+				o.key = fmt.Sprintf("timed %d", d.below(2))
+			}
 		}
 	}
 }

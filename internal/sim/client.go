@@ -24,6 +24,7 @@ const (
 	opWait   = "wait"
 	opSteps  = "steps"
 	opPost   = "post"
+	opKeyed  = "request with a key"
 )
 
 // errNoRun: the client knows no run yet, and asks for nothing.
@@ -101,6 +102,8 @@ func (c *client) do(ctx context.Context, o operation) error {
 		return c.hook(ctx, o.name)
 	case opPost:
 		return c.post(ctx, o)
+	case opKeyed:
+		return c.foreign(ctx, o)
 	}
 	if len(c.runs) == 0 {
 		return errNoRun

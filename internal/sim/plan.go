@@ -100,6 +100,9 @@ type operation struct {
 	wait     time.Duration
 	delay    time.Duration // of a start
 	later    time.Duration // when an event is due; zero: at once
+	request  string        // the Idempotency-Key of a client without an SDK
+	again    bool          // which sends it once more when it was answered
+	replays  bool          // for a replay
 	tag      string        // of an event; of a replay from a step, where it has a payload of its own
 	force    bool          // of a cancellation
 	keyFor   time.Duration // how long key is held; zero: for ever

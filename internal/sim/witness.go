@@ -46,6 +46,7 @@ type witness struct {
 	starts      map[startOf]bool // starts of attempts that are recorded, by their calls
 	begun       map[stepID]bool  // steps of which any start is recorded
 	later       map[eventID]*laterEvent
+	foreign     map[requestID]*requestRecord
 	left        map[stepID]string    // what bodies have left for checks
 	askedAt     map[stepID]time.Time // when code first asked for each step
 	workflows   map[string]*workflowPlan
@@ -133,7 +134,7 @@ type retryOf struct {
 
 func newWitness(w *world, model store.Store) *witness {
 	t := &witness{
-		steps: map[string]*stepPlan{}, listening: map[string][]*record{}, claims: map[claimID]*claimed{}, starts: map[startOf]bool{}, begun: map[stepID]bool{}, later: map[eventID]*laterEvent{}, left: map[stepID]string{}, askedAt: map[stepID]time.Time{}, registered: map[stepID]bool{}, requests: map[*node]map[string]int{},
+		steps: map[string]*stepPlan{}, listening: map[string][]*record{}, claims: map[claimID]*claimed{}, starts: map[startOf]bool{}, begun: map[stepID]bool{}, later: map[eventID]*laterEvent{}, foreign: map[requestID]*requestRecord{}, left: map[stepID]string{}, askedAt: map[stepID]time.Time{}, registered: map[stepID]bool{}, requests: map[*node]map[string]int{},
 		workflows: map[string]*workflowPlan{}, callbacks: map[string]*callbackRecord{}, schedules: map[string]store.Schedule{}, ticks: map[tickOf]bool{}, identities: map[string]identity{}, idempotency: map[identity]string{},
 		world: w, model: model, runs: map[string]*record{}, calls: map[string]*callRecord{}, events: map[eventID]*eventRecord{}, keys: map[runKey]string{},
 		children: map[string]int{}, bodies: map[stepID]int{}, retries: map[retryOf]time.Time{}, throws: map[retryOf]*throw{}, attempts: map[retryOf]int{},
@@ -281,6 +282,9 @@ func (w *walk) ops(change []store.Op) {
 			taken := w.keys[0]
 			w.keys = w.keys[1:]
 			if taken.Taken {
+				if op.Key.Kind == store.KeyRequest {
+					w.t.takesRequest(op.Key)
+				}
 				w.t.keyUntil = op.Key.ExpiresAt
 				if op.Key.Kind == store.KeyClaim {
 					w.t.takes(op.Key)
@@ -333,15 +337,23 @@ func (w *walk) ops(change []store.Op) {
 			w.t.logged(op)
 		case store.DropRuns:
 			w.t.drops(op, w.result.Dropped)
-		case store.PutSchedule:
-			w.t.moves(w.node, op.Schedule, change)
-		case store.PutLater:
-			w.t.keeps(op.Event)
-		case store.DropLater:
-			w.t.emitsLater(w.node, op, change)
-		case store.DropSchedule:
-			w.t.undeclares(op.ID)
+		default:
+			w.due(op, change)
 		}
+	}
+}
+
+// due takes in what an operation does to schedules and to events for later.
+func (w *walk) due(op store.Op, change store.Change) {
+	switch op := op.(type) {
+	case store.PutSchedule:
+		w.t.moves(w.node, op.Schedule, change)
+	case store.DropSchedule:
+		w.t.undeclares(op.ID)
+	case store.PutLater:
+		w.t.keeps(op.Event)
+	case store.DropLater:
+		w.t.emitsLater(w.node, op, change)
 	}
 }
 
