@@ -13,6 +13,7 @@ import (
 
 	"github.com/nelkap/nelkap/internal/apitype"
 	"github.com/nelkap/nelkap/internal/client"
+	"github.com/nelkap/nelkap/internal/config"
 )
 
 // waitPerRequest is how long one request waits for a run's end: the API's most.
@@ -56,7 +57,7 @@ func (a *app) runCommand() *cobra.Command {
 	flags.StringVar(&payload, "payload", "", "the payload: JSON, @FILE, or - for standard input")
 	flags.StringVar(&request.App, "app", "", "the app that has the workflow, where several have one of this name")
 	flags.StringVar(&request.Key, "key", "", "one run for each key: a second start answers the first one's run")
-	flags.DurationVar(&keyFor, "key-for", 0, "how long the key is kept, such as 24h; without it for ever")
+	config.Duration(flags, &keyFor, "key-for", 0, "how long the key is kept, such as 24h; without it for ever")
 	later.bind(flags, "start the run")
 	flags.BoolVar(&wait, "wait", false, "wait for the run to end")
 	return command
@@ -70,7 +71,7 @@ type later struct {
 
 func (l *later) bind(flags *pflag.FlagSet, what string) {
 	flags.StringVar(&l.at, "at", "", what+" at this time, such as 2027-01-01T09:00:00Z")
-	flags.DurationVar(&l.delay, "delay", 0, what+" so long from now, such as 90m")
+	config.Duration(flags, &l.delay, "delay", 0, what+" so long from now, such as 90m")
 }
 
 // delayMs is zero where no delay is given. A server adds it to its own clock, so that this machine's may be wrong; never early.

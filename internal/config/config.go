@@ -86,9 +86,9 @@ var Table = []Setting{
 	{Flag: "concurrency", Default: "100", Unit: "calls, 1 to 10000", Uses: []Use{Dev, Serve}, Meaning: "how many calls an app gets at once, from all nodes together, unless it was registered with another number"},
 	{Flag: "hook", Unit: "NAME=PROVIDER and options, repeatable", Uses: []Use{Dev, Serve}, Meaning: "the webhook /hooks/NAME has its signatures checked; providers: stripe, github, slack, shopify, standard, svix, hmac; options after commas: dedupe, and of hmac header=, encoding=hex or base64, prefix=, id="},
 	{Flag: "drain", Default: "0s", Unit: "duration, at most 5m", Uses: []Use{Serve}, Meaning: "how long a server that is told to stop still takes requests, while /readyz says 503: so that a load balancer turns to others first"},
-	{Flag: "events-for", Default: "720h", Unit: "duration, at least 1h", Uses: []Use{Dev, Serve}, Meaning: "how long events are kept: as far back a wait finds one that came before it"},
+	{Flag: "events-for", Default: "30d", Unit: "duration, at least 1h", Uses: []Use{Dev, Serve}, Meaning: "how long events are kept: as far back a wait finds one that came before it"},
 	{Flag: "runs-for", Default: "0s", Unit: "duration, 0 or at least 24h", Uses: []Use{Dev, Serve}, Meaning: "how long runs are kept once they have ended, with their steps and logs; 0 keeps them for ever; run keys and claims outlive them"},
-	{Flag: "deliveries-for", Default: "720h", Unit: "duration, at least 1h", Uses: []Use{Dev, Serve}, Meaning: "how long deliveries to --hook webhooks are kept"},
+	{Flag: "deliveries-for", Default: "30d", Unit: "duration, at least 1h", Uses: []Use{Dev, Serve}, Meaning: "how long deliveries to --hook webhooks are kept"},
 	{Flag: "deliveries-max", Default: "10000", Unit: "deliveries, 1 to 1000000", Uses: []Use{Dev, Serve}, Meaning: "how many of them are kept; rejected ones are counted apart: 1,000 of 64 MiB in all"},
 	{Flag: "url", Variable: VariableURL, Default: "http://" + AddrStd, Unit: "URL", Uses: []Use{Client}, Meaning: "where the server is"},
 	{Flag: "url", Default: "http://" + AddrStd, Unit: "URL", Uses: []Use{Health}, Meaning: "the server that is asked, on this machine; NELKAP_URL does not count, since it may lead to other servers too"},
@@ -139,7 +139,7 @@ type Checking struct {
 // Bind adds the flags of healthcheck.
 func (c *Checking) Bind(flags *pflag.FlagSet) {
 	flags.StringVar(&c.URL, "url", "http://"+AddrStd, help("url", Health))
-	flags.DurationVar(&c.Timeout, "timeout", HealthWithin, help("timeout", Health))
+	Duration(flags, &c.Timeout, "timeout", HealthWithin, help("timeout", Health))
 }
 
 // Examined is the store that doctor looks at. Both are empty where it looks at none.

@@ -58,18 +58,18 @@ func (s *Server) Bind(flags *pflag.FlagSet, use Use) {
 	flags.StringVar(&s.Data, "data", data, help("data", use))
 	if use == Serve {
 		flags.StringVar(&s.store, "store", "", help("store", use))
-		flags.DurationVar(&s.Drain, "drain", 0, help("drain", use))
+		Duration(flags, &s.Drain, "drain", 0, help("drain", use))
 	}
 	flags.BoolVar(&s.Memory, "memory", false, help("memory", use))
 	flags.StringArrayVar(&s.Apps, "app", nil, help("app", use))
-	flags.DurationVar(&s.Lease, "lease", LeaseStd, help("lease", use))
-	flags.DurationVar(&s.Stall, "stall", StallStd, help("stall", use))
-	flags.DurationVar(&s.Grace, "grace", GraceStd, help("grace", use))
+	Duration(flags, &s.Lease, "lease", LeaseStd, help("lease", use))
+	Duration(flags, &s.Stall, "stall", StallStd, help("stall", use))
+	Duration(flags, &s.Grace, "grace", GraceStd, help("grace", use))
 	flags.IntVar(&s.Concurrency, "concurrency", ConcurrencyStd, help("concurrency", use))
 	flags.StringArrayVar(&s.hooks, "hook", nil, help("hook", use))
-	flags.DurationVar(&s.EventsFor, "events-for", EventsForStd, help("events-for", use))
-	flags.DurationVar(&s.RunsFor, "runs-for", 0, help("runs-for", use))
-	flags.DurationVar(&s.DeliveriesFor, "deliveries-for", DeliveriesForStd, help("deliveries-for", use))
+	Duration(flags, &s.EventsFor, "events-for", EventsForStd, help("events-for", use))
+	Duration(flags, &s.RunsFor, "runs-for", 0, help("runs-for", use))
+	Duration(flags, &s.DeliveriesFor, "deliveries-for", DeliveriesForStd, help("deliveries-for", use))
 	flags.IntVar(&s.DeliveriesMax, "deliveries-max", DeliveriesMaxStd, help("deliveries-max", use))
 }
 
