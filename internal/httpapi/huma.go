@@ -94,7 +94,7 @@ func (l *looked) UnmarshalJSON(text []byte) error {
 		if err := decoder.Decode(&member); err != nil {
 			return err
 		}
-		if name != "payload" && !jsontext.Value(member).IsValid(jsontext.AllowDuplicateNames(true)) {
+		if name != "payload" && !member.IsValid(jsontext.AllowDuplicateNames(true)) {
 			return fmt.Errorf("%w in %q", errHalf, name)
 		}
 		var value any

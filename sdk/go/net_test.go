@@ -258,3 +258,20 @@ func (c *breakingConn) count(n int, act func([]byte) (int, error), b []byte) (in
 	}
 	return act(b)
 }
+
+// A server that holds a request for a run's end is no server that can't be reached.
+func TestAContextThatEndsIsNotTheServersFault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := trip(func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})
+		app := nelkap.New(nelkap.Options{URL: "http://held.test", HTTPClient: &http.Client{Transport: held}})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := app.Get(ctx, "run_1")
+		if !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "can't be reached") {
+			t.Error(err)
+		}
+	})
+}
