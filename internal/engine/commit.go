@@ -51,7 +51,8 @@ type committer struct {
 	mu      sync.Mutex
 	waiting []*pending
 	leading bool
-	failing time.Time     // since when the store has not taken the batch that is being committed; zero: it takes them
+	failing time.Time     // since when the store takes nothing, also once a batch was given up; zero: it takes what comes. The leader writes it
+	gaveUp  time.Time     // when a batch was given up last
 	last    int           // changes in the batch before
 	took    time.Duration // how long its commit took; the leader's
 	closed  bool
@@ -89,8 +90,11 @@ func (c *committer) refuses() error {
 	return nil
 }
 
-// isAway tells whether the store has not taken a batch for a while. c.mu is held.
-func (c *committer) isAway() bool { return !c.failing.IsZero() && time.Since(c.failing) > awayAfter }
+// isAway tells whether the store takes nothing for a while, and is being tried, or was a moment ago: while nothing is tried nothing is
+// known, and who comes next finds out. c.mu is held.
+func (c *committer) isAway() bool {
+	return !c.failing.IsZero() && time.Since(c.failing) > awayAfter && (c.leading || time.Since(c.gaveUp) < awayAfter)
+}
 
 // Unstored tells whether new runs and events are refused now because the store can't be written. It does not try to: while nothing is
 // written, nothing is known.
@@ -100,11 +104,21 @@ func (e *Engine) Unstored() bool {
 	return e.committer.isAway()
 }
 
-// fails notes since when the batch that is being committed can't be; zero: it could, or was given up.
+// fails notes since when the store takes nothing; zero: it does. The leader alone calls it.
 func (c *committer) fails(since time.Time) {
+	if since.IsZero() != c.failing.IsZero() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.failing = since
+	}
+}
+
+// giveUp gives back a batch that the store has not taken for too long.
+func (c *committer) giveUp(batch []*pending, err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.failing = since
+	c.gaveUp = time.Now()
+	c.mu.Unlock()
+	c.giveBack(batch, err)
 }
 
 // commit waits until the change is durable, or refused: never less, for whoever asked may be gone, but what is written must be acted
@@ -226,11 +240,14 @@ func (c *committer) commitBatch(batch []*pending) {
 	for i, p := range batch {
 		changes[i] = p.change
 	}
-	var failing time.Time
 	given := ErrUnstored
 	for {
 		results, err := c.store.Commit(c.ctx, changes)
 		if err == nil {
+			if !c.failing.IsZero() {
+				c.log.Info("the store commits again", "after", time.Since(c.failing))
+			}
+			c.fails(time.Time{})
 			c.commits++
 			c.changes += int64(len(batch))
 			for i, p := range batch {
@@ -250,6 +267,7 @@ func (c *committer) commitBatch(batch []*pending) {
 		}
 		switch {
 		case errors.Is(err, store.ErrBadChange):
+			c.fails(time.Time{})
 			c.giveBack(batch, err)
 			return
 		case errors.Is(err, store.ErrUnknown):
@@ -258,15 +276,13 @@ func (c *committer) commitBatch(batch []*pending) {
 			return
 		case time.Since(batch[0].since) > commitMax || c.ctx.Err() != nil:
 			c.log.Error("the store can't commit; giving up", "changes", len(batch), "error", err)
-			c.giveBack(batch, given)
+			c.giveUp(batch, given)
 			return
 		}
-		if failing.IsZero() {
-			failing = time.Now()
-			c.fails(failing)
-			defer c.fails(time.Time{})
+		if c.failing.IsZero() {
+			c.log.Error("the store can't commit; trying again", "changes", len(batch), "error", err)
 		}
-		c.log.Error("the store can't commit; trying again", "changes", len(batch), "error", err)
+		c.fails(time.Now())
 		pause(c.ctx, retryPause)
 	}
 }

@@ -135,6 +135,7 @@ func TestWhatTheStoreCouldNotTakeForHalfAMinuteIsGivenBack(t *testing.T) {
 			t.Errorf("given back after %v", took)
 		}
 		s.set(nil)
+		time.Sleep(3 * time.Second) // in which new runs are refused at once
 		again, err := n.StartRun(context.Background(), request)
 		if err != nil || !again.Created {
 			t.Fatalf("%+v, %v: nothing of it may have been stored", again, err)

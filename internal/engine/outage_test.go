@@ -226,3 +226,35 @@ func TestNewWorkIsRefusedSoonWhileTheStoreIsAway(t *testing.T) {
 		}
 	})
 }
+
+// Nor does who asks next wait for half a minute because another has: once the first has been given up, the store is still away.
+func TestNewWorkIsRefusedSoonThoughWhatAskedFirstWasGivenUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w"})
+		way := &severed{Store: memory.New()}
+		n := startNode(t, way, a, engine.Options{})
+		n.know(t)
+		start := func() (time.Duration, error) {
+			began := time.Now()
+			_, err := n.StartRun(context.Background(), engine.StartRequest{Env: engine.DefaultEnv, Workflow: "w", Payload: jsontext.Value(`1`)})
+			return time.Since(began), err
+		}
+		way.cut.Store(true)
+		if _, err := start(); !errors.Is(err, engine.ErrUnstored) {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if took, err := start(); !errors.Is(err, engine.ErrUnstored) || took > 0 {
+				t.Errorf("after %v: %v", took, err)
+			}
+			time.Sleep(time.Second / 2)
+		}
+		want(t, "unstored while it is away", n.Unstored(), true)
+		way.cut.Store(false)
+		time.Sleep(2 * time.Second) // nothing is written meanwhile: who comes then finds out
+		if took, err := start(); err != nil || took > 0 {
+			t.Errorf("with the store back, after %v: %v", took, err)
+		}
+		want(t, "unstored when it is back", n.Unstored(), false)
+	})
+}
