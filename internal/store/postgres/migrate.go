@@ -70,6 +70,9 @@ func (m schema) migrateOnce(ctx context.Context, conn *pgconn.PgConn, quick time
 	if err := exec(ctx, conn, sqlBegin); err != nil {
 		return false, err
 	}
+	if err := exec(ctx, conn, sqlLongBounds); err != nil {
+		return false, err
+	}
 	if version, err = m.readVersion(ctx, conn, sqlLockSchema); err != nil {
 		return false, err
 	}

@@ -104,6 +104,16 @@ const nextVersion = `
 	CREATE INDEX runs_next ON runs (next_b, seq);
 	CREATE TABLE next (id BYTEA PRIMARY KEY, run BIGINT NOT NULL);`
 
+// A statement_timeout of the role is for what is asked of a database. It ends no migration, which may build an index for an hour.
+func TestAMigrationTakesItsTime(t *testing.T) {
+	server := pgtest.Shared(t)
+	s := openURL(t, server.URL(server.Database(t, fresh))+"&statement_timeout=1000")
+	files := fstest.MapFS{"migrations/0002.sql": {Data: []byte("SELECT pg_sleep(1.5)")}}
+	if err := s.Migrate(t.Context(), files, []int64{1: 1, 2: 1}, time.Second); err != nil {
+		t.Error(err)
+	}
+}
+
 // migrateNext does what a server does that is one version ahead, when it starts. It waits so long for a lock.
 func migrateNext(s *postgres.Store, lock time.Duration) error {
 	first, err := fs.ReadFile(postgres.Migrations, "migrations/0001.sql")

@@ -269,7 +269,7 @@ const (
 	sqlHoldPhase   = `LOCK TABLE phase IN ACCESS EXCLUSIVE MODE`
 	sqlReceive     = `INSERT INTO phase (one, phase, move) VALUES (true, 'incoming', $1::bytea) ON CONFLICT (one) DO UPDATE SET phase='incoming', move=excluded.move WHERE phase.phase='incoming' AND phase.move=excluded.move RETURNING 1`
 	sqlActivate    = `UPDATE phase SET phase='active' WHERE move=$1::bytea AND phase='incoming' RETURNING 1`
-	// A table may take an hour, whatever the database's bounds are for others. What is copied must be on disk before the old store is given up.
+	// A table, or a version of the schema, may take an hour, whatever the database's bounds are for others. What is copied must be on disk before the old store is given up.
 	sqlLongBounds = `SELECT set_config('statement_timeout', '0', true), set_config('idle_in_transaction_session_timeout', '0', true),
 		CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL THEN set_config('transaction_timeout', '0', true) END,
 		set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)`
