@@ -349,6 +349,9 @@ func (e *Engine) Heartbeat(ctx context.Context, hb wire.Heartbeat) (wire.Heartbe
 	}
 	e.unnamed(hb, came)
 	wait := min(time.Duration(hb.WaitMs)*time.Millisecond, heartbeatMax)
+	if e.Apart() {
+		wait = min(wait, beatEvery) // the next poll may be another node's
+	}
 	if len(news) == 0 && wait > 0 {
 		e.hold(ctx, hb.Process, wait)
 	}

@@ -339,6 +339,22 @@ func TestWhoHeldACallTellsThatItHearsIt(t *testing.T) {
 	}
 }
 
+// Rule C1: a node that is cut off lets the processes go that poll it: the next poll may be another's to hear, before this one is lost.
+func TestANodeThatIsCutOffHoldsNoPollForLong(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, first := startCalling(t, 2)
+		holder, _ := c.holder(t, first.Run.ID)
+		want(t, "save", c.nodes[holder].save(first, "n", 0, completed("a", `1`)).Status, wire.Accepted)
+		for _, held := range []time.Duration{5 * time.Second, time.Second} {
+			began := time.Now()
+			c.nodes[holder].poll(t, 5*time.Second, first.fence("n"))
+			want(t, "held", time.Since(began), held)
+			c.ways[holder].cut.Store(true)
+			time.Sleep(6 * time.Second)
+		}
+	})
+}
+
 // Rule N2: saves that went through other nodes count, though they raise no version of the run.
 func TestAnEndCountsWhatOthersHaveSaved(t *testing.T) {
 	bubble(t, func(t *testing.T) {

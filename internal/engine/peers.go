@@ -115,14 +115,15 @@ func (p *peers) company() bool {
 	return false
 }
 
-// apart tells whether this node could not write its heartbeat, or read the others', for so long that it takes no work.
+// apart tells whether this node could not write its heartbeat, or read the others', for as long as a poll is held. A poll that it holds meanwhile
+// ends before the others find it lost, and a store that is only slow is not taken for one that is away.
 func (p *peers) apart() bool {
 	if p.alone() {
 		return false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return time.Since(p.viewed) >= viewMax
+	return time.Since(p.viewed) >= heartbeatMax
 }
 
 // next is this node's next heartbeat.
