@@ -167,6 +167,8 @@ func TestAServerThatCannotWriteIsNotReady(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		get(h, "/readyz").problem(t, http.StatusServiceUnavailable, "not_ready")
 		<-asked // it is given up after half a minute
+		get(h, "/readyz").problem(t, http.StatusServiceUnavailable, "not_ready")
+		time.Sleep(3 * time.Second)
 		if a := get(h, "/readyz"); a.status != http.StatusOK {
 			t.Errorf("nothing is written, so that nothing is known: %d %s", a.status, a.body)
 		}
