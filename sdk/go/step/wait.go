@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	nelkap "github.com/nelkap/nelkap/sdk/go"
@@ -194,7 +196,7 @@ func If(filter string) WaitOption {
 func Match(path string, v any) WaitOption {
 	return waitOption(func(o *waitOptions) {
 		o.ofEvents("Match")
-		if path == "" || !utf8.ValidString(path) {
+		if !leadsSomewhere(path) {
 			o.fail(fmt.Errorf("nelkap: Match needs a path such as %q, not %q", "payload.id", path))
 		}
 		for _, m := range o.request.Terms.Match {
@@ -205,9 +207,17 @@ func Match(path string, v any) WaitOption {
 		text, err := value.EncodeAny("match", v)
 		if err != nil {
 			o.fail(fmt.Errorf("nelkap: the value that %s must match can't be sent: %w", path, err))
+		} else if text[0] == '{' || text[0] == '[' {
+			o.fail(fmt.Errorf("nelkap: the value that %s must match is a %T: give a text, a number, true, false or nil", path, v))
 		}
 		o.request.Terms.Match = append(o.request.Terms.Match, wire.Match{Path: path, Value: text})
 	})
+}
+
+// leadsSomewhere tells whether the server takes a path: another would match nothing in a test, and fail the wait there.
+func leadsSomewhere(path string) bool {
+	parts := strings.Split(path, ".")
+	return parts[0] == "payload" && !slices.Contains(parts, "") && utf8.ValidString(path) && !strings.ContainsFunc(path, unicode.IsControl)
 }
 
 // SinceWait takes only events that came after the wait began, not those since the run's creation.

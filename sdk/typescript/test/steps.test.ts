@@ -121,8 +121,20 @@ test.each<[(step: any) => Promise<unknown>, string]>([
     (step) => step.waitForEvent('x', { event: 'e', if: 5 }),
     "if of the wait 'x' is no text: give a condition",
   ],
-  [(step) => step.waitForEvent('x', { event: 'e', match: { a: {} } }), "no plain value at 'a'"],
-  [(step) => step.waitForEvent('x', { event: 'e', match: { a: Number.NaN } }), "no plain value at 'a'"],
+  [
+    (step) => step.waitForEvent('x', { event: 'e', match: { 'payload.a': {} } }),
+    "no plain value at 'payload.a'",
+  ],
+  [
+    (step) => step.waitForEvent('x', { event: 'e', match: { payload: Number.NaN } }),
+    "no plain value at 'payload'",
+  ],
+  ...['', 'id', 'Payload.id', 'payload.', 'payload..id', 'payload.\n', 'payloads'].map(
+    (path): [(step: any) => unknown, string] => [
+      (step) => step.waitForEvent('x', { event: 'e', match: { [path]: 1 } }),
+      `no plain value at '${path}': give a path such as 'payload.id' a text`,
+    ],
+  ),
   [
     (step) => step.waitForEvent('x', { event: 'e', match: { 'payload.id': 'é'.repeat(2_048) } }),
     "the value at 'payload.id' in match of the wait 'x' has 4098 bytes: give one of at most 4096",
