@@ -55,9 +55,10 @@ export class Sends {
     if (method === 'POST' && path === '/v1/runs') return this.run(process, body as RunBody);
     if (method === 'POST' && path === '/v1/events')
       return this.events(process, body as EventBody | EventBody[]);
-    const run = id === undefined ? undefined : this.world.run(decodeURIComponent(id));
-    if (run === undefined)
-      return problem(404, 'run_unknown', `the kit has no run ${id ?? ''}, and answers no ${method} ${path}`);
+    if (id === undefined)
+      return problem(404, 'not_played', `the kit does not play ${method} ${path}: give the step a fake`);
+    const run = this.world.run(decodeURIComponent(id));
+    if (run === undefined) return problem(404, 'run_unknown', `the kit has no run ${id}`);
     if (method === 'GET') return this.get(process, run, path.includes('waitMs='));
     if (verb === 'cancel') this.world.cancel(run);
     if (verb === 'replay') return this.replay(run, body as ReplayBody);

@@ -218,6 +218,19 @@ test('children are played, faked, or refused where nothing is known of them', as
   await expect(testRun(ref as Workflow, 1)).rejects.toThrow("workflow 'child' is a reference");
 });
 
+test('what the kit does not play is said, and can be faked', async () => {
+  const w = nelkap.workflow('w', () =>
+    step.run('plan', { retries: 0 }, async () => {
+      const { id } = await nelkap.schedules.put('s_1', { workflow: nelkap.ref('w'), schedule: '@daily' });
+      return id;
+    }),
+  );
+  expect((await testRun(w)).error?.message).toBe(
+    'the kit does not play PUT /v1/schedules/s_1: give the step a fake',
+  );
+  expect((await testRun(w, undefined, { steps: { plan: () => 's_1' } })).output).toBe('s_1');
+});
+
 test('a child that takes too long is cancelled', async () => {
   const child = nelkap.workflow('child', () => step.sleep('nap', '1d'));
   const w = nelkap.workflow('w', () =>
