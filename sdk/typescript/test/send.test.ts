@@ -476,3 +476,53 @@ test.each([
 ])('the idempotency key of %j and %j is %s', async (run, step, key) => {
   expect(await idempotencyKey(run as never, step)).toBe(key);
 });
+
+test('runs and events may be put off to a time', async () => {
+  const w = nelkap.workflow('w', async () => {});
+  const now = shared().clock.now();
+  await nelkap.run(w, undefined, { key: 'k', keyFor: '1d', delay: '5m' });
+  await nelkap.run(w, undefined, { at: new Date(now) });
+  await nelkap.emit({ event: 'e', payload: 1, at: '2027-01-31T09:00:00Z' });
+  expect(server.paths('/v1/runs').map((seen) => seen.body)).toMatchObject([
+    { key: 'k', keyForMs: 86_400_000, delayMs: 300_000 },
+    { at: new Date(now).toISOString() },
+  ]);
+  expect(server.paths('/v1/events')[0]?.body).toMatchObject({ at: '2027-01-31T09:00:00.000Z' });
+});
+
+test.each<[object, string]>([
+  [{ at: new Date(0), delay: 1 }, "the run of workflow 'w' has both 'at' and 'delay': give one of them"],
+  [{ at: 'soon' }, "at of the run of workflow 'w' is no time"],
+  [{ delay: -1 }, "delay of the run of workflow 'w' is negative"],
+  [{ key: 'k', keyFor: 'x' }, "keyFor of the run of workflow 'w' is no duration"],
+  [{ key: '' }, "the key of the run of workflow 'w' is no text: give one that is not empty"],
+  [{ key: 'ü'.repeat(257) }, "the key of the run of workflow 'w' has 514 bytes: give one of at most 512"],
+  [{ key: 'k\ud83d' }, "the key of the run of workflow 'w' has half a character in it: give whole ones"],
+  [{ keyFor: '1d' }, "the run of workflow 'w' has 'keyFor' without 'key': give both"],
+])('a run with the options %j is refused', async (options, text) => {
+  await expect(nelkap.run(nelkap.ref('w'), 1, options)).rejects.toThrow(text);
+  expect(server.seen).toEqual([]);
+});
+
+test.each([
+  ['', "the id of event 'e' is no text: give one that is not empty"],
+  ['ü'.repeat(129), "the id of event 'e' has 258 bytes: give one of at most 256"],
+  ['k\ud83d', "the id of event 'e' has half a character in it: give whole ones"],
+])('an event with the id %j is refused', async (id, text) => {
+  await expect(nelkap.emit([{ event: 'e', payload: 1, id }])).rejects.toThrow(text);
+  expect(server.seen).toEqual([]);
+});
+
+test.each<any>([null, 'order.paid', { payload: 1 }, [{}]])(
+  'no event, such as %j, is refused',
+  async (given) => {
+    await expect(nelkap.emit(given)).rejects.toThrow('an event needs a name: give a text that is not empty');
+    expect(server.seen).toEqual([]);
+  },
+);
+
+test('an event at a time that is none is refused', async () => {
+  await expect(nelkap.emit({ event: 'e', payload: 1, at: 'soon' })).rejects.toThrow(
+    "at of event 'e' is no time",
+  );
+});
