@@ -175,6 +175,16 @@ func (s *service) crash(silent bool, away time.Duration) {
 // described is when a version first said what it has, and when it last did.
 type described struct{ first, last time.Time }
 
+// startIfVacant starts a process where none listens.
+func (s *service) startIfVacant() {
+	s.world.mu.Lock()
+	vacant := s.current == nil
+	s.world.mu.Unlock()
+	if vacant && !s.world.isOver() {
+		s.start()
+	}
+}
+
 // describes is told that a version of the code has said what it has.
 func (s *service) describes(version int) {
 	s.world.mu.Lock()

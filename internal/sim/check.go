@@ -60,7 +60,9 @@ func (t *witness) check(n *node, id string, ops []store.Op) {
 			t.checkSave(&before, &run, save, history.Entries > int64(len(r.entries)))
 		}
 	}
+	known := int64(len(r.entries))
 	t.checkHistory(n, r, history.Entries)
+	t.checkCuts(r, &before, &run, ops, known)
 	r.usedNow = 0
 	t.checkOutside(n, r, &before, &run, ops)
 	if run.Closing() && !before.Closing() { // its code counts anew
@@ -121,7 +123,7 @@ func (t *witness) checkCall(n *node, before, run *workflow.Run) {
 	t.checkPaused(r, is)
 	t.checkTurn(r, before)
 	r.begunAt = time.Now()
-	t.calls[is] = &callRecord{run: run.ID, restart: run.Restart, begunIn: t.commits, begunBy: n}
+	t.calls[is] = &callRecord{run: run.ID, restart: run.Restart, begunIn: t.commits, begunBy: n, cuts: run.Cuts}
 	if run.Closing() {
 		t.calls[is].closing = run.Ending
 	}
@@ -228,7 +230,7 @@ func (t *witness) checkSave(before, run *workflow.Run, save store.SaveSteps, gre
 		t.broken("C4", "run %s: a second playing of call %s saved", run.ID, save.CallID)
 	}
 	if c := t.calls[save.CallID]; c != nil {
-		c.nonce = save.Nonce
+		c.nonce, c.saved = save.Nonce, c.saved || grew || len(save.Steps) > 0
 	}
 	if grew && before.Ending != nil {
 		t.world.report.reached(savedWhileEnding)

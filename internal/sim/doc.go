@@ -30,9 +30,11 @@
 // and schedules that are paused. In a changing one, of one or two nodes, deploys are many, and more changes with them: steps that are renamed
 // say what they were called before (S7), and schedules get another expression or another rule of catching up (D1, D2);
 // and clients emit events for later, and make requests with an Idempotency-Key, again and again (K6).
+// Some bodies kill their process, up to twelve times.
 //
 // In all of them it is also checked that nothing is done too late or too often. Attempts and pauses are counted by the code that throws
 // (S2, promise 13); what is due is done soon while nothing disturbs the nodes, and in its turn (W5); an app has no more calls than it takes; no
-// body begins, and none goes on without being told, once its process has heard that it is over (Z1); a replay is as it was asked for (K5, S8);
+// body begins, and none goes on without being told, once its process has heard that it is over (Z1); after a cut starts are recorded, from the
+// fifth on bodies run one at a time, and the tenth ends the step or the run (C13); a replay is as it was asked for (K5, S8);
 // and the log of a run that completed lacks no line.
 package sim

@@ -72,6 +72,7 @@ type stepPlan struct {
 	codeThrows int           // in so many attempts the code before the step throws
 	codeNever  bool          // so that the run fails
 	codeAfter  time.Duration // it asks for this pause; 0: the server's
+	kills      int           // so many of its bodies kill their process
 
 	// Of steps that are no plain body; see wait.go.
 	kind        string // empty: it has a body
@@ -164,6 +165,9 @@ func newPlan(c chance, form Form) *plan {
 		}
 		if form == FormBroad {
 			p.broaden(c.dice("broad workflow", i), f)
+		}
+		if form == FormChanging {
+			f.deadly(c.dice("deadly", i))
 		}
 		f.deploy(c.dice("deploys", i))
 		if form == FormChanging {
@@ -264,7 +268,7 @@ func (p *plan) taken() bool {
 
 // calm tells whether nothing goes wrong.
 func (p *plan) calm() bool {
-	return len(p.faults) == 0 && p.messageOdds+p.readOdds+p.commitOdds+p.staleOdds == 0
+	return len(p.faults) == 0 && p.messageOdds+p.readOdds+p.commitOdds+p.staleOdds == 0 && !p.kills()
 }
 
 func drawLease(d *dice) time.Duration {

@@ -56,6 +56,7 @@ type playing struct {
 	ended bool
 	// undoing is how many bodies of undos run.
 	undoing int
+	running int // bodies in a call after a cut
 }
 
 // played is told that code begins to play a call.
@@ -139,6 +140,7 @@ func (p *playing) begins(s *stepPlan, id stepID, attempt int) {
 	}
 	t.checkNextTry(id, attempt, p.call)
 	p.checkAgain(s, id, attempt)
+	p.checkRecorded(s, id, attempt)
 	t.bodies[id]++
 	if t.attempts[retryOf{id, attempt}]++; t.attempts[retryOf{id, attempt}] == 2 {
 		t.world.report.reached(bodyRanTwice)

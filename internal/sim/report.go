@@ -144,17 +144,19 @@ const (
 
 // What can come up only in changing seeds.
 const (
-	foundByWas    = "a renamed step was found by the name that it had"
-	openByWas     = "a renamed step that was not saved yet went on under the name that it had"
-	otherRule     = "a schedule's rule of catching up changed"
-	undeclared    = "a schedule went a while after its code had lost it"
-	emittedLater  = "an event for later was emitted when it was due"
-	answeredAgain = "a request with an Idempotency-Key was answered again as it was the first time"
-	keyReused     = "a request with the Idempotency-Key of another one was refused"
+	foundByWas     = "a renamed step was found by the name that it had"
+	openByWas      = "a renamed step that was not saved yet went on under the name that it had"
+	otherRule      = "a schedule's rule of catching up changed"
+	undeclared     = "a schedule went a while after its code had lost it"
+	emittedLater   = "an event for later was emitted when it was due"
+	answeredAgain  = "a request with an Idempotency-Key was answered again as it was the first time"
+	cutOffTooOften = "a step was cut off ten times in a row, and failed"
+	aloneAfterCuts = "a body ran alone after five cuts in a row"
+	keyReused      = "a request with the Idempotency-Key of another one was refused"
 )
 
 // ChangingSituations are those of changing seeds.
-var ChangingSituations = []string{foundByWas, openByWas, otherRule, undeclared, emittedLater, answeredAgain, keyReused, ticked, caughtUp, tickLeftOut}
+var ChangingSituations = []string{foundByWas, openByWas, otherRule, undeclared, emittedLater, answeredAgain, keyReused, cutOffTooOften, aloneAfterCuts, ticked, caughtUp, tickLeftOut}
 
 // BroadSituations are those of broad seeds.
 var BroadSituations = []string{threwBesideWaits, keyIsOver, keysKept, tickLeftOut, resumed}

@@ -152,7 +152,11 @@ func (p *process) run(ctx context.Context, playing *playing, s *stepPlan, id ste
 // body is a step's body: it works for a while, sends, and returns or throws.
 func (p *process) body(ctx context.Context, playing *playing, s *stepPlan, id stepID) (string, error) {
 	playing.begins(s, id, step.Attempt(ctx))
+	defer playing.stops(s)
 	playing.keyed(id, step.IdempotencyKey(ctx))
+	if s.kills > 0 && p.kills(s, id) {
+		return "", errDead
+	}
 	_, dice := p.world.name(p.name + " body " + id.String())
 	takes := s.takes
 	if ends, ok := p.world.paced[id]; ok {

@@ -47,6 +47,7 @@ type witness struct {
 	begun       map[stepID]bool  // steps of which any start is recorded
 	later       map[eventID]*laterEvent
 	foreign     map[requestID]*requestRecord
+	deaths      map[stepID]int       // bodies of steps that kill their processes
 	left        map[stepID]string    // what bodies have left for checks
 	askedAt     map[stepID]time.Time // when code first asked for each step
 	workflows   map[string]*workflowPlan
@@ -77,6 +78,7 @@ type record struct {
 	passedAt  time.Time // when one that was due later was called before it; zero: none was
 	// handlerCalls is how often a handler of it began.
 	handlerCalls int
+	cutsInRow    int  // since the history grew
 	oneCode      bool // one version of the code alone has played it
 	codeOf       int  // the last that has, from 1
 	waiting
@@ -103,6 +105,8 @@ type callRecord struct {
 	ended    bool      // its app has said how it ended
 	doubled  bool      // it was delivered a second time
 	refused  bool      // a process that was stopping has answered it
+	cuts     int       // in a row, before it
+	saved    bool      // a step was saved in it
 	playings int
 	handlers int      // how often the handler began in it
 	handled  bool     // the handler has returned
@@ -134,7 +138,7 @@ type retryOf struct {
 
 func newWitness(w *world, model store.Store) *witness {
 	t := &witness{
-		steps: map[string]*stepPlan{}, listening: map[string][]*record{}, claims: map[claimID]*claimed{}, starts: map[startOf]bool{}, begun: map[stepID]bool{}, later: map[eventID]*laterEvent{}, foreign: map[requestID]*requestRecord{}, left: map[stepID]string{}, askedAt: map[stepID]time.Time{}, registered: map[stepID]bool{}, requests: map[*node]map[string]int{},
+		steps: map[string]*stepPlan{}, listening: map[string][]*record{}, claims: map[claimID]*claimed{}, starts: map[startOf]bool{}, begun: map[stepID]bool{}, later: map[eventID]*laterEvent{}, foreign: map[requestID]*requestRecord{}, deaths: map[stepID]int{}, left: map[stepID]string{}, askedAt: map[stepID]time.Time{}, registered: map[stepID]bool{}, requests: map[*node]map[string]int{},
 		workflows: map[string]*workflowPlan{}, callbacks: map[string]*callbackRecord{}, schedules: map[string]store.Schedule{}, ticks: map[tickOf]bool{}, identities: map[string]identity{}, idempotency: map[identity]string{},
 		world: w, model: model, runs: map[string]*record{}, calls: map[string]*callRecord{}, events: map[eventID]*eventRecord{}, keys: map[runKey]string{},
 		children: map[string]int{}, bodies: map[stepID]int{}, retries: map[retryOf]time.Time{}, throws: map[retryOf]*throw{}, attempts: map[retryOf]int{},
