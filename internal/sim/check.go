@@ -273,6 +273,7 @@ func (t *witness) checkEntry(n *node, r *record, e store.Entry) {
 	}
 	t.checkUndone(r, e)
 	t.checkThrown(r, e)
+	t.checkTimedOut(r, e)
 	if e.Kind == workflow.KindUndo || t.checkMade(r, e) {
 		return
 	}

@@ -35,6 +35,6 @@
 // In all of them it is also checked that nothing is done too late or too often. Attempts and pauses are counted by the code that throws
 // (S2, promise 13); what is due is done soon while nothing disturbs the nodes, and in its turn (W5); an app has no more calls than it takes; no
 // body begins, and none goes on without being told, once its process has heard that it is over (Z1); after a cut starts are recorded, from the
-// fifth on bodies run one at a time, and the tenth ends the step or the run (C13); a replay is as it was asked for (K5, S8);
+// fifth on bodies run one at a time, and the tenth ends the step or the run (C13); a body has the time of its step, and no more (S6); a replay is as it was asked for (K5, S8);
 // and the log of a run that completed lacks no line.
 package sim

@@ -142,6 +142,9 @@ func (p *playing) begins(s *stepPlan, id stepID, attempt int) {
 	p.checkAgain(s, id, attempt)
 	p.checkRecorded(s, id, attempt)
 	t.bodies[id]++
+	if _, known := t.beganAt[retryOf{id, attempt}]; !known {
+		t.beganAt[retryOf{id, attempt}] = time.Now()
+	}
 	if t.attempts[retryOf{id, attempt}]++; t.attempts[retryOf{id, attempt}] == 2 {
 		t.world.report.reached(bodyRanTwice)
 		if s.kind == workflow.KindUndo {

@@ -40,6 +40,8 @@ const (
 	manyInOneCommit     = "a commit carried the changes of several runs"
 	threwBesideWaits    = "code outside steps threw, and waits of its run were open"
 	appFull             = "an app had as many calls as it takes"
+	attemptOutOfTime    = "an attempt of a step was out of time, and was tried again"
+	failedOutOfTime     = "a step failed since its last attempt was out of time"
 	bodyAborted         = "a body heard that its call was over"
 	codeFailed          = "code outside steps threw and was tried again"
 	bodyRanTwice        = "a body that was not saved ran again"
@@ -108,7 +110,7 @@ var Situations = []string{
 	begunLater, undoneAgain, undoneAfterTimeout, undoneAfterCancel, undoneOfReplay, undoFailed, undoMissing, handlerSaved, handlerAgain,
 	cancelledInClosing, closingAdopted, closingDone, closingForced, closingGivenUp, childOfClosing, begunAgain, begunAgainByAPI, orphansName,
 	usedBeforeRestart, savedInPastChapter, postedBefore, postedWhile, postedTwice, callbackPassed, skippedOnce, replayedFromStep, replayedLastChapter, lineWritten,
-	appFull, bodyAborted,
+	appFull, bodyAborted, attemptOutOfTime, failedOutOfTime,
 }
 
 // What can come up only where several nodes are at work.

@@ -151,6 +151,7 @@ func (p *process) run(ctx context.Context, playing *playing, s *stepPlan, id ste
 
 // body is a step's body: it works for a while, sends, and returns or throws.
 func (p *process) body(ctx context.Context, playing *playing, s *stepPlan, id stepID) (string, error) {
+	began := time.Now()
 	playing.begins(s, id, step.Attempt(ctx))
 	defer playing.stops(s)
 	playing.keyed(id, step.IdempotencyKey(ctx))
@@ -166,6 +167,7 @@ func (p *process) body(ctx context.Context, playing *playing, s *stepPlan, id st
 		return "", errDead
 	}
 	playing.worked(id, ctx.Err() != nil)
+	playing.timed(s, id, began, context.Cause(ctx))
 	if ctx.Err() != nil && s.heeds {
 		return "", context.Cause(ctx)
 	}

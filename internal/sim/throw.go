@@ -91,6 +91,7 @@ func (t *witness) checkNextTry(id stepID, attempt int, call string) {
 
 // checkPause: the pause that is stored is no longer than the one that was asked for, or than a growing one (promise 13).
 func (t *witness) checkPause(n *node, r *record, s workflow.Retry) {
+	t.checkOutOfTime(r, s)
 	pause := t.world.plan.pauseAfter(s.Attempt, 0)
 	if th := t.throws[retryOf{r.step(s.StepID), s.Attempt}]; th != nil {
 		pause = max(pause, th.pause)

@@ -47,9 +47,10 @@ type witness struct {
 	begun       map[stepID]bool  // steps of which any start is recorded
 	later       map[eventID]*laterEvent
 	foreign     map[requestID]*requestRecord
-	deaths      map[stepID]int       // bodies of steps that kill their processes
-	left        map[stepID]string    // what bodies have left for checks
-	askedAt     map[stepID]time.Time // when code first asked for each step
+	deaths      map[stepID]int        // bodies of steps that kill their processes
+	beganAt     map[retryOf]time.Time // when each attempt of a body first began
+	left        map[stepID]string     // what bodies have left for checks
+	askedAt     map[stepID]time.Time  // when code first asked for each step
 	workflows   map[string]*workflowPlan
 	callbacks   map[string]*callbackRecord // by the hash of their tokens
 	schedules   map[string]store.Schedule
@@ -138,7 +139,7 @@ type retryOf struct {
 
 func newWitness(w *world, model store.Store) *witness {
 	t := &witness{
-		steps: map[string]*stepPlan{}, listening: map[string][]*record{}, claims: map[claimID]*claimed{}, starts: map[startOf]bool{}, begun: map[stepID]bool{}, later: map[eventID]*laterEvent{}, foreign: map[requestID]*requestRecord{}, deaths: map[stepID]int{}, left: map[stepID]string{}, askedAt: map[stepID]time.Time{}, registered: map[stepID]bool{}, requests: map[*node]map[string]int{},
+		steps: map[string]*stepPlan{}, listening: map[string][]*record{}, claims: map[claimID]*claimed{}, starts: map[startOf]bool{}, begun: map[stepID]bool{}, later: map[eventID]*laterEvent{}, foreign: map[requestID]*requestRecord{}, deaths: map[stepID]int{}, beganAt: map[retryOf]time.Time{}, left: map[stepID]string{}, askedAt: map[stepID]time.Time{}, registered: map[stepID]bool{}, requests: map[*node]map[string]int{},
 		workflows: map[string]*workflowPlan{}, callbacks: map[string]*callbackRecord{}, schedules: map[string]store.Schedule{}, ticks: map[tickOf]bool{}, identities: map[string]identity{}, idempotency: map[identity]string{},
 		world: w, model: model, runs: map[string]*record{}, calls: map[string]*callRecord{}, events: map[eventID]*eventRecord{}, keys: map[runKey]string{},
 		children: map[string]int{}, bodies: map[stepID]int{}, retries: map[retryOf]time.Time{}, throws: map[retryOf]*throw{}, attempts: map[retryOf]int{},
