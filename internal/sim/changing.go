@@ -193,14 +193,22 @@ func (p *playing) renamed(s *stepPlan, id stepID) stepID {
 	return old
 }
 
-// knows tells whether the run has anything of a step that its code is to go on with: its entry, its open wait, a throw, or that it began.
-// The function of a closing is shown what was saved before it, and nothing else. witness.mu is held.
+// knows tells whether the run had anything of a step when the call began: its entry, its open wait, a throw, or that it had begun. A double of
+// the call knows no more than that. The function of a closing is shown what was saved before it, and nothing else. witness.mu is held.
 func (p *playing) knows(id stepID) bool {
 	t := p.witness
-	r := t.runs[p.run]
-	e := r.entryIn(p.restart, id.StepID)
 	if p.closing != nil && p.prefix == "" {
+		e := t.runs[p.run].entryIn(p.restart, id.StepID)
 		return e != nil && e.saved.Entry <= p.closing.Entries
 	}
-	return e != nil || p.restart == r.Restart && r.open[id.StepID] != nil || !t.retries[retryOf{id, 1}].IsZero() || t.begun[id]
+	in, known := t.firstIn[id]
+	c := t.calls[p.call]
+	return known && c != nil && in <= c.begunIn
+}
+
+// first notes in which commit there was first anything of a step. mu is held.
+func (t *witness) first(id stepID) {
+	if _, known := t.firstIn[id]; !known {
+		t.firstIn[id] = t.commits
+	}
 }

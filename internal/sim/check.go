@@ -255,6 +255,7 @@ func (t *witness) checkHistory(n *node, r *record, entries int64) {
 				t.broken("W1", "run %s: step %s/%d has a second entry, %d", r.ID, e.Name, e.Number, e.Entry)
 			}
 			r.entries = append(r.entries, entry{e, t.commits})
+			t.first(r.step(e.StepID))
 			t.checkEntry(n, r, e)
 		} else if diff := difference(r.entries[i].saved, e); diff != "" {
 			t.broken("W1", "run %s: entry %d changed:\n%s", r.ID, i+1, diff)

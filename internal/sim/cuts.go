@@ -111,7 +111,7 @@ func (t *witness) checkCuts(r *record, before, run *workflow.Run, ops []store.Op
 		}
 	}
 	switch {
-	case len(grown) > 0 && !cut || run.Restart != before.Restart:
+	case len(grown) > 0 && !cut || run.Restart != before.Restart || run.Closing() && !before.Closing(): // whose code counts anew
 		r.cutsInRow = 0
 	case cut:
 		r.cutsInRow++

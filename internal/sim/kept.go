@@ -158,6 +158,7 @@ func (t *witness) opens(r *record, list []store.OpenWait, opened []bool) {
 			o.after = r.after
 		}
 		r.open[w.StepID], t.registered[r.step(w.StepID)] = o, true
+		t.first(r.step(w.StepID))
 		if w.Start != nil {
 			t.insertedChild(r, o, *w.Start)
 			for _, orphan := range r.orphans {

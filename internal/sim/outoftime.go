@@ -11,6 +11,23 @@ import (
 	"github.com/nelkap/nelkap/internal/workflow"
 )
 
+// beginning is when an attempt of a body first began, and by which plan.
+type beginning struct {
+	at      time.Time
+	plan    *stepPlan
+	several bool // code of another version began it, too, which may have another step under its name
+}
+
+// notes notes that an attempt of a body begins. witness.mu is held.
+func (p *playing) notes(s *stepPlan, of retryOf) {
+	t := p.witness
+	if b := t.began[of]; b == nil {
+		t.began[of] = &beginning{at: time.Now(), plan: s}
+	} else {
+		b.several = b.several || b.plan != s
+	}
+}
+
 // timed is told that a body has done its work, and why its context has ended; nil: it has not. A body's time is over when it has passed since
 // the attempt began, and not before (S6). The time of one with a check counts from the check.
 func (p *playing) timed(s *stepPlan, id stepID, began time.Time, cause error) {
@@ -33,19 +50,19 @@ func (p *playing) timed(s *stepPlan, id stepID, began time.Time, cause error) {
 // checkOutOfTime: that an attempt was out of time is said of one that has begun so long ago, and has such a time; the pause before the next
 // is that of a throw (S2, S6, promise 13). mu is held.
 func (t *witness) checkOutOfTime(r *record, s workflow.Retry) {
-	id, plan := r.step(s.StepID), t.steps[r.Workflow+"/"+s.Name]
-	if !outOfTime(s.Error) || plan == nil {
+	id := r.step(s.StepID)
+	began := t.began[retryOf{id, s.Attempt}]
+	if !outOfTime(s.Error) || began == nil || began.several {
 		return
 	}
-	began, known := t.beganAt[retryOf{id, s.Attempt}]
-	switch {
+	switch plan := began.plan; {
 	case plan.timeout == 0:
 		t.broken("S6", "%s: attempt %d was out of time, and its step has no timeout", id, s.Attempt)
-	case !known || plan.checked:
-	case time.Since(began) < plan.timeout:
-		t.broken("S6", "%s: attempt %d was out of time after %v, and it has %v", id, s.Attempt, time.Since(began), plan.timeout)
+	case plan.checked:
+	case time.Since(began.at) < plan.timeout:
+		t.broken("S6", "%s: attempt %d was out of time after %v, and it has %v", id, s.Attempt, time.Since(began.at), plan.timeout)
 	case t.world.steady():
-		next := began.Add(plan.timeout + t.world.plan.pauseAfter(s.Attempt, 0))
+		next := began.at.Add(plan.timeout + t.world.plan.pauseAfter(s.Attempt, 0))
 		if early := next.Sub(s.RetryAt); early > instant {
 			t.broken("W4", "%s: attempt %d was out of time, and the next is to begin %v before its pause is over", id, s.Attempt, early)
 		}
@@ -55,16 +72,16 @@ func (t *witness) checkOutOfTime(r *record, s workflow.Retry) {
 
 // checkTimedOut: a step that failed since its last attempt was out of time had no other (S2, S6). mu is held.
 func (t *witness) checkTimedOut(r *record, e store.Entry) {
-	plan, f := t.steps[r.Workflow+"/"+e.Name], t.workflows[r.Workflow]
-	if e.Kind != workflow.KindRun || !outOfTime(e.Error) || plan == nil || f == nil {
+	began, f := t.began[retryOf{r.step(e.StepID), e.Attempts}], t.workflows[r.Workflow]
+	if e.Kind != workflow.KindRun || !outOfTime(e.Error) || began == nil || began.several || f == nil {
 		return
 	}
-	retries := f.retries
-	if plan.retries >= 0 {
-		retries = plan.retries
-	}
-	if plan.once {
+	plan, retries := began.plan, f.retries
+	switch {
+	case plan.once:
 		retries = 0
+	case plan.retries >= 0:
+		retries = plan.retries
 	}
 	if plan.timeout == 0 || e.Attempts <= retries {
 		t.broken("S6", "%s failed since attempt %d was out of time, and it has %d retries and a timeout of %v", r.step(e.StepID), e.Attempts, retries, plan.timeout)

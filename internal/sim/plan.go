@@ -258,7 +258,7 @@ func (p *plan) strikeNodesAlone(d *dice) {
 // nodesAlone tells whether nothing goes wrong but that nodes die or stop.
 func (p *plan) nodesAlone() bool {
 	others := func(f faultPlan) bool { return f.kind != nodeCrashes && f.kind != nodeStops }
-	return p.nodes > 1 && !slices.ContainsFunc(p.faults, others) && p.messageOdds+p.readOdds+p.commitOdds == 0
+	return p.nodes > 1 && !slices.ContainsFunc(p.faults, others) && p.messageOdds+p.readOdds+p.commitOdds == 0 && !p.kills()
 }
 
 // taken tells whether a node that is alone at work is taken for dead, and wakes beside its successor.

@@ -142,9 +142,7 @@ func (p *playing) begins(s *stepPlan, id stepID, attempt int) {
 	p.checkAgain(s, id, attempt)
 	p.checkRecorded(s, id, attempt)
 	t.bodies[id]++
-	if _, known := t.beganAt[retryOf{id, attempt}]; !known {
-		t.beganAt[retryOf{id, attempt}] = time.Now()
-	}
+	p.notes(s, retryOf{id, attempt})
 	if t.attempts[retryOf{id, attempt}]++; t.attempts[retryOf{id, attempt}] == 2 {
 		t.world.report.reached(bodyRanTwice)
 		if s.kind == workflow.KindUndo {

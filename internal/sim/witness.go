@@ -45,12 +45,13 @@ type witness struct {
 	how         string           // a claim was freed last
 	starts      map[startOf]bool // starts of attempts that are recorded, by their calls
 	begun       map[stepID]bool  // steps of which any start is recorded
+	firstIn     map[stepID]int   // the commit in which there was first anything of each step
 	later       map[eventID]*laterEvent
 	foreign     map[requestID]*requestRecord
-	deaths      map[stepID]int        // bodies of steps that kill their processes
-	beganAt     map[retryOf]time.Time // when each attempt of a body first began
-	left        map[stepID]string     // what bodies have left for checks
-	askedAt     map[stepID]time.Time  // when code first asked for each step
+	deaths      map[stepID]int         // bodies of steps that kill their processes
+	began       map[retryOf]*beginning // of attempts
+	left        map[stepID]string      // what bodies have left for checks
+	askedAt     map[stepID]time.Time   // when code first asked for each step
 	workflows   map[string]*workflowPlan
 	callbacks   map[string]*callbackRecord // by the hash of their tokens
 	schedules   map[string]store.Schedule
@@ -139,7 +140,7 @@ type retryOf struct {
 
 func newWitness(w *world, model store.Store) *witness {
 	t := &witness{
-		steps: map[string]*stepPlan{}, listening: map[string][]*record{}, claims: map[claimID]*claimed{}, starts: map[startOf]bool{}, begun: map[stepID]bool{}, later: map[eventID]*laterEvent{}, foreign: map[requestID]*requestRecord{}, deaths: map[stepID]int{}, beganAt: map[retryOf]time.Time{}, left: map[stepID]string{}, askedAt: map[stepID]time.Time{}, registered: map[stepID]bool{}, requests: map[*node]map[string]int{},
+		steps: map[string]*stepPlan{}, listening: map[string][]*record{}, claims: map[claimID]*claimed{}, starts: map[startOf]bool{}, begun: map[stepID]bool{}, firstIn: map[stepID]int{}, later: map[eventID]*laterEvent{}, foreign: map[requestID]*requestRecord{}, deaths: map[stepID]int{}, began: map[retryOf]*beginning{}, left: map[stepID]string{}, askedAt: map[stepID]time.Time{}, registered: map[stepID]bool{}, requests: map[*node]map[string]int{},
 		workflows: map[string]*workflowPlan{}, callbacks: map[string]*callbackRecord{}, schedules: map[string]store.Schedule{}, ticks: map[tickOf]bool{}, identities: map[string]identity{}, idempotency: map[identity]string{},
 		world: w, model: model, runs: map[string]*record{}, calls: map[string]*callRecord{}, events: map[eventID]*eventRecord{}, keys: map[runKey]string{},
 		children: map[string]int{}, bodies: map[stepID]int{}, retries: map[retryOf]time.Time{}, throws: map[retryOf]*throw{}, attempts: map[retryOf]int{},
@@ -388,6 +389,7 @@ func (w *walk) saves(op *store.SaveSteps) {
 		t.checkInClosing(r, "throws", s.StepID)
 		key := retryOf{r.step(s.StepID), s.Attempt}
 		t.checkPause(w.node, r, s)
+		t.first(key.step)
 		if due := w.retries[i]; !due.IsZero() || t.retries[key].IsZero() {
 			t.retries[key] = stdcmp.Or(due, s.RetryAt)
 		}
@@ -399,6 +401,7 @@ func (w *walk) saves(op *store.SaveSteps) {
 		if w.result.Starts[i].Entry == 0 {
 			t.starts[startOf{retryOf{r.step(start.StepID), start.Attempt}, op.CallID}] = true
 			t.begun[r.step(start.StepID)] = true
+			t.first(r.step(start.StepID))
 		}
 	}
 }
