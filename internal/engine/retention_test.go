@@ -240,3 +240,19 @@ func TestARequestWhoseEventIsGoneEmitsNothing(t *testing.T) {
 		}
 	})
 }
+
+// Rules K4, K6: a request that was answered with the run that had its key is answered so when that key's time is over, and starts nothing.
+func TestARequestIsAnsweredTheSameAfterTheTimeOfItsRunKey(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n, s := startApp(t, newApp(wire.Workflow{Name: "w"}), engine.Options{})
+		first := n.startWith(t, engine.StartRequest{Key: "k", KeyFor: time.Hour})
+		request := engine.StartRequest{Key: "k", KeyFor: time.Hour, Request: &engine.RequestKey{Scope: "POST /v1/runs", Key: "r", Hash: "h"}}
+		for range 3 {
+			got := n.startWith(t, request)
+			want(t, "run", got.Run.ID, first.Run.ID)
+			want(t, "created", got.Created, false)
+			time.Sleep(2 * time.Hour)
+		}
+		want(t, "runs", len(allRuns(t, s)), 1)
+	})
+}

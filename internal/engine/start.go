@@ -293,7 +293,25 @@ func (e *Engine) start(ctx context.Context, b birth) (Started, error) {
 	if err != nil {
 		return Started{}, err
 	}
-	return e.standing(ctx, b, res.Keys[len(res.Keys)-1].Key)
+	key := res.Keys[len(res.Keys)-1].Key
+	s, err := e.standing(ctx, b, key)
+	if err == nil && key.Kind == store.KeyRun && !s.Created {
+		err = e.answeredBy(b.request.Request, b, s.Run.ID)
+	}
+	return s, err
+}
+
+// answeredPrefix is before the owner of a request's key where the request has made nothing: the run that it was answered with (K4, K6).
+const answeredPrefix = "="
+
+// answeredBy keeps with a request's key which run the request was answered with: once the time of the run's own key is over, the same request
+// again would start another (K6). It fails with store.ErrStale where another try of the request came first.
+func (e *Engine) answeredBy(r *RequestKey, b birth, runID string) error {
+	if r == nil {
+		return nil
+	}
+	_, err := e.committer.commit(store.Change{store.PassKey{Key: requestKey(b.run.Env, r, answeredPrefix+runID, e.now()), From: b.run.ID}})
+	return err
 }
 
 // keyed wraps the write of a new run in the keys that it comes with.
@@ -356,11 +374,22 @@ func (e *Engine) standing(ctx context.Context, b birth, key store.Key) (Started,
 		return Started{}, ErrRequestDiffers
 	}
 	// The same request again: its ids were drawn then. With them it finds what it made.
+	request := b.request.Request
 	b.request.Request = nil
+	if answered, is := strings.CutPrefix(key.Owner, answeredPrefix); is {
+		s, err := e.existing(ctx, b, answered, false)
+		if errors.Is(err, store.ErrNotFound) {
+			s, err = gone(&b, answered), nil
+		}
+		s.Replayed = err == nil
+		return s, err
+	}
 	b.run.ID, b.run.Root = key.Owner, key.Owner
 	s, err := e.existing(ctx, b, b.run.ID, true)
 	if errors.Is(err, store.ErrNotFound) {
-		s, err = e.start(ctx, b)
+		if s, err = e.start(ctx, b); err == nil && !s.Created {
+			err = e.answeredBy(request, b, s.Run.ID)
+		}
 	}
 	s.Replayed = err == nil
 	return s, err

@@ -407,6 +407,9 @@ func newClaimed(key store.Key) *claimed {
 
 // passes takes in that a claim has passed from its owner to another run.
 func (t *witness) passes(n *node, op store.PassKey) {
+	if op.Key.Kind == store.KeyRequest {
+		return // it keeps what it was answered with
+	}
 	id := claimID{op.Key.Scope, op.Key.Key}
 	c := t.claims[id]
 	if c == nil || c.owner != op.From {
