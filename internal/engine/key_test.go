@@ -135,10 +135,12 @@ func TestAStartTriedAgainFindsItsRunThoughItsWorkflowIsGone(t *testing.T) {
 		drawn := engine.StartRequest{ID: id.New(id.Run)}
 		keyed := engine.StartRequest{App: a.manifest.App, Key: "k", Payload: jsontext.Value(`1`)}
 		request := engine.RequestKey{Scope: "POST /v1/runs", Key: "r", Hash: "h"}
+		second := engine.RequestKey{Scope: request.Scope, Key: "s", Hash: "h"}
 		first := map[string]engine.Started{"drawn": n.startWith(t, drawn), "keyed": n.startWith(t, keyed), "request": n.startWith(t, engine.StartRequest{Request: &request})}
 		for range first {
 			a.next(t, time.Second).end(t, wire.End{Type: wire.Completed})
 		}
+		n.startWith(t, engine.StartRequest{App: a.manifest.App, Key: "k", Request: &second})
 		time.Sleep(time.Second)
 		want(t, "removed", n.RemoveApp(t.Context(), engine.DefaultEnv, a.manifest.App), nil)
 
@@ -151,6 +153,10 @@ func TestAStartTriedAgainFindsItsRunThoughItsWorkflowIsGone(t *testing.T) {
 		s = n.startWith(t, engine.StartRequest{Request: &request})
 		want(t, "by its request", s.Run.ID, first["request"].Run.ID)
 		want(t, "the same answer", s.Created && s.Replayed, true)
+
+		s = n.startWith(t, engine.StartRequest{Key: "k", Request: &second})
+		want(t, "by a request that made nothing", s.Run.ID, first["keyed"].Run.ID)
+		want(t, "the same answer", !s.Created && s.Replayed, true)
 
 		differs := engine.RequestKey{Scope: request.Scope, Key: request.Key, Hash: "another"}
 		for why, c := range map[string]struct {

@@ -115,6 +115,8 @@ func (e *Engine) startedBefore(ctx context.Context, r StartRequest, reason error
 			return Started{}, err
 		case key != nil && key.Hash != r.Request.Hash:
 			return Started{}, ErrRequestDiffers
+		case key != nil && strings.HasPrefix(key.Owner, answeredPrefix):
+			return e.standing(ctx, b, *key)
 		case key != nil:
 			b.run.ID = key.Owner // as it was drawn then
 		}
