@@ -240,6 +240,13 @@ func (l *live) lastHeard() time.Time {
 // ask raises the question whether a call is still played: named within wait it stays current, else it is cut (C1). An open
 // poll of its process is answered at once with the question. Only who holds a call asks. Engine.mu is held.
 func (e *Engine) ask(l *live, wait time.Duration) {
+	if e.raise(l, wait); l.question != nil && l.process != nil {
+		l.process.wake()
+	}
+}
+
+// raise is ask for a question that answers no poll yet. Engine.mu is held.
+func (e *Engine) raise(l *live, wait time.Duration) {
 	e.answered(l)
 	if !l.held {
 		return
@@ -249,9 +256,6 @@ func (e *Engine) ask(l *live, wait time.Duration) {
 	l.asked++
 	asked := l.asked
 	l.question = time.AfterFunc(wait, func() { e.unanswered(l, asked) })
-	if l.process != nil {
-		l.process.wake()
-	}
 }
 
 // answered lets a question rest. Engine.mu is held.
@@ -291,13 +295,33 @@ func (e *Engine) lost(l *live, short bool) {
 		return
 	}
 	wait := 2 * heartbeat(l.run.Lease)
-	if short && !l.polled() {
-		wait = min(wait, shortQuestion)
-		if !e.peers.alone() {
-			wait += 2 * beatEvery // until every other node has said what it hears
-		}
+	shorter := min(wait, shortQuestion)
+	if !e.peers.alone() {
+		shorter += 2 * beatEvery // until every other node has said what it hears
 	}
-	e.ask(l, wait)
+	switch {
+	case !short || shorter >= wait:
+		e.ask(l, wait)
+	case !l.polled():
+		e.ask(l, shorter)
+	default:
+		e.raise(l, wait)
+		asked := l.asked
+		time.AfterFunc(partingMax, func() { e.parted(l, asked, shorter-partingMax) })
+	}
+}
+
+// parted looks a moment after a call's connection was lost whether the poll of its process went with it: those of one that died end one by one.
+func (e *Engine) parted(l *live, asked int, wait time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.live[l.callID] != l || l.question == nil || l.asked != asked || e.stopping:
+	case l.polled():
+		l.process.wake()
+	default:
+		e.ask(l, wait)
+	}
 }
 
 // cut ends a call without an end, and has its run picked up.

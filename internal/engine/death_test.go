@@ -35,11 +35,13 @@ func TestTheLastSaveOfADeadProcessHoldsNoCall(t *testing.T) {
 func TestTheLastPollOfADeadProcessHoldsNoCall(t *testing.T) {
 	for _, c := range []struct {
 		outcome string
-		lost    time.Duration // after the poll began; its connection is lost with the call's
+		lost    time.Duration // after the poll began
+		breaks  time.Duration // after that
 		within  time.Duration
 	}{
-		{"its poll is open when the call's connection is lost", time.Second, 10 * time.Second},
-		{"it dies between two polls", 6 * time.Second, 10 * time.Second},
+		{"its poll is open when the call's connection is lost", time.Second, time.Minute, 10 * time.Second},
+		{"its poll ends a moment after the call's connection", time.Second, 40 * time.Millisecond, 2 * time.Second},
+		{"it dies between two polls", 6 * time.Second, time.Minute, 10 * time.Second},
 	} {
 		t.Run(c.outcome, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -52,16 +54,22 @@ func TestTheLastPollOfADeadProcessHoldsNoCall(t *testing.T) {
 					synctest.Wait()
 				}
 				polled := make(chan struct{})
+				began := time.Now().Add(5 * time.Second)
 				go func() {
 					defer close(polled)
-					n.poll(t, 5*time.Second, sent.fence("n"))
+					ctx, breaks := context.WithTimeout(t.Context(), c.lost+c.breaks)
+					defer breaks()
+					hb := wire.Heartbeat{Process: "process", WaitMs: 5000, Calls: []wire.Named{{Fence: sent.fence("n")}}}
+					if _, err := n.Heartbeat(ctx, hb); err != nil {
+						t.Error(err)
+					}
 				}()
 				if c.lost < 5*time.Second {
 					time.Sleep(c.lost)
 					sent.lose()
+					began = time.Now()
 				}
 				<-polled
-				began := time.Now()
 				a.next(t, time.Minute)
 				want(t, "pick-up after", time.Since(began), c.within)
 			})

@@ -84,6 +84,7 @@ const (
 	concurrencyStd = 100
 	heartbeatMax   = 5 * time.Second // C7
 	shortQuestion  = 2 * time.Second // C1
+	partingMax     = 50 * time.Millisecond // what a question may wait for: still at once, by C1
 	appPauseMax    = time.Minute     // C14
 	hintsMax       = 1024
 	eventsForStd   = 30 * 24 * time.Hour // promise 12
