@@ -102,7 +102,8 @@ func (t *witness) checkCuts(r *record, before, run *workflow.Run, ops []store.Op
 		cut = cut || is && u.CutCall != ""
 	}
 	for _, e := range grown {
-		if strings.Contains(string(e.saved.Error), `"StepCutOffError"`) {
+		// The error of an invoke may be what its child failed with.
+		if e.saved.Kind == workflow.KindRun && strings.Contains(string(e.saved.Error), `"StepCutOffError"`) {
 			t.world.report.reached(cutOffTooOften)
 			if r.cutsInRow != cutsMost-1 || !t.begun[r.step(e.saved.StepID)] {
 				t.broken("C13", "%s failed since it was cut off, which its run was %d times in a row; its start was recorded: %t",
