@@ -2,11 +2,13 @@ package engine_test
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/engine"
+	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/wire"
 	"github.com/nelkap/nelkap/internal/workflow"
 )
@@ -149,4 +151,41 @@ func TestACallThatComesBackElsewhereIsCounted(t *testing.T) {
 			t.Errorf("the app has %d calls: %v", calls, counts)
 		}
 	})
+}
+
+// C3, concurrency: what a node began before it saw another join is sent before that one takes its share, or never, however long the store took to
+// keep the begin.
+func TestACallThatTheStoreKeepsLateIsNotSentBesideAnothersShare(t *testing.T) {
+	for passed := time.Duration(0); passed < 2*time.Second; passed += 100 * time.Millisecond {
+		t.Run(passed.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				const limit = 6
+				c := startCluster(t, 2, engine.Options{Concurrency: limit})
+				c.ways[1].cut.Store(true)
+				time.Sleep(15 * time.Second) // the first has all of it
+				c.ways[1].cut.Store(false)
+				time.Sleep(passed)
+				slow := sync.OnceFunc(func() { time.Sleep(4900 * time.Millisecond) })
+				before := func([]store.Change) { slow() }
+				c.ways[0].before.Store(&before)
+				var starting sync.WaitGroup
+				for range limit {
+					starting.Go(func() {
+						if _, err := c.nodes[0].StartRun(t.Context(), engine.StartRequest{Env: engine.DefaultEnv, Workflow: "w"}); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				time.Sleep(4 * time.Second)
+				for range limit {
+					c.nodes[1].start(t, "w")
+				}
+				time.Sleep(20 * time.Second)
+				starting.Wait()
+				if calls := len(c.app.calls); calls != limit {
+					t.Errorf("the app got %d calls", calls)
+				}
+			})
+		})
+	}
 }

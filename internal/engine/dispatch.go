@@ -207,10 +207,10 @@ func (e *Engine) pump(q *queue) {
 			}
 			continue
 		}
-		r := q.pop()
+		r, begun := q.pop(), time.Now()
 		q.inFlight++
 		e.mu.Unlock()
-		e.spawn(func() { e.begin(q, r) })
+		e.spawn(func() { e.begin(q, r, begun) })
 	}
 }
 
@@ -262,9 +262,8 @@ func (e *Engine) share(ready []store.Ready) []store.Ready {
 // errNotReady stops the begin of a run that is not queued any more, or not yet due.
 var errNotReady = errors.New("the run is not due")
 
-// begin makes a queued run's next call. It holds a slot of the queue, which goes over to the call, or back.
-func (e *Engine) begin(q *queue, r store.Ready) {
-	begun := time.Now()
+// begin makes a queued run's next call. It holds a slot of the queue since begun, which goes over to the call, or back.
+func (e *Engine) begin(q *queue, r store.Ready, begun time.Time) {
 	f, c, err := e.beginStored(q.id.env, r)
 	e.mu.Lock()
 	q.inFlight--

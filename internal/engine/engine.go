@@ -82,10 +82,10 @@ const (
 	leaseStd       = 5 * time.Minute // promise 3
 	stallStd       = 24 * time.Hour  // C12
 	concurrencyStd = 100
-	heartbeatMax   = 5 * time.Second // C7
-	shortQuestion  = 2 * time.Second // C1
+	heartbeatMax   = 5 * time.Second       // C7
+	shortQuestion  = 2 * time.Second       // C1
 	partingMax     = 50 * time.Millisecond // what a question may wait for: still at once, by C1
-	appPauseMax    = time.Minute     // C14
+	appPauseMax    = time.Minute           // C14
 	hintsMax       = 1024
 	eventsForStd   = 30 * 24 * time.Hour // promise 12
 	applyTries     = 20                  // of an input whose run changes meanwhile; each try means that somebody else got on

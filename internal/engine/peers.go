@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nelkap/nelkap/internal/call"
 	"github.com/nelkap/nelkap/internal/store"
 )
 
@@ -51,12 +52,16 @@ type peers struct {
 	learned int64     // the last that told it something
 	joined  time.Time // the first look
 	viewed  time.Time // when it last began to read the others' heartbeats, its own being written
+	views   []view    // the last of those, the newest last
 	steady  time.Time // since when it has done so without a gap (C2)
 	others  map[string]*peer
 	held    map[string]map[appID]int // how many calls of an app each of them holds, by the store
 	absent  map[string]time.Time     // holders of calls of which there is no heartbeat, and since when
 	shut    map[appID]*shut          // what this node can't use, or could not
 }
+
+// view is when a look began whose heartbeat had been written, and when this node learned what it showed.
+type view struct{ began, learned time.Time }
 
 // shut is an app that this node does not reach. Its share of that app's calls is the others' meanwhile.
 type shut struct {
@@ -210,6 +215,28 @@ func (p *peers) meet(at time.Time) {
 		p.steady = now
 	}
 	p.viewed = at
+	p.views = append(slices.DeleteFunc(p.views, func(v view) bool { return now.Sub(v.learned) > viewMax+call.SendWithin }), view{at, now})
+}
+
+// sendBefore is until when a call may be sent that was begun at a time (C3). A node that joins takes no work for settleTime, in which all that
+// the others had decided before they saw it has come about, or never does: however long the store took to keep a begin.
+func (p *peers) sendBefore(begun time.Time) time.Time {
+	before := begun.Add(call.SendWithin)
+	if p.alone() {
+		return before
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var known time.Time
+	for _, v := range p.views {
+		if v.learned.Before(begun) {
+			known = v.began
+		}
+	}
+	if settled := known.Add(settleTime); settled.Before(before) {
+		return settled
+	}
+	return before
 }
 
 // agesOf turns ages into instants. They come out too late rather than too early, by as long as the heartbeat was under way: at most beatEvery,

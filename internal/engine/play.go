@@ -50,9 +50,13 @@ func (e *Engine) play(l *live, f *fresh) {
 		e.void(l, workflow.Void{CallID: l.callID, RetryAt: e.now().Add(time.Second), Reason: "its call could not be prepared; the server's log says why"}, "")
 		return
 	}
-	started := time.Now()
+	started, before := time.Now(), e.peers.sendBefore(begun)
+	if !started.Before(before) {
+		e.void(l, workflow.Void{CallID: l.callID, RetryAt: e.now()}, "the store took too long to keep its begin")
+		return
+	}
 	outcome := e.caller.Do(ctx, call.Request{
-		Target: target, ID: l.callID, Body: body, SendBefore: begun.Add(call.SendWithin),
+		Target: target, ID: l.callID, Body: body, SendBefore: before,
 		Sent: func() {
 			e.mu.Lock()
 			l.written = true

@@ -108,12 +108,12 @@ func (e *Engine) startedBefore(ctx context.Context, r StartRequest, reason error
 		return Started{}, err
 	}
 	b := birth{run: workflow.Run{ID: r.ID, Env: r.Env, App: r.App, Workflow: r.Workflow, Key: r.Key}, hash: hashOf(r.Payload), request: r}
-	if r.Request != nil {
-		key, err := e.takenKey(ctx, requestKey(r.Env, r.Request, "", e.now()))
+	if asked := r.Request; asked != nil {
+		key, err := e.takenKey(ctx, requestKey(r.Env, asked, "", e.now()))
 		switch {
 		case err != nil:
 			return Started{}, err
-		case key != nil && key.Hash != r.Request.Hash:
+		case key != nil && key.Hash != asked.Hash:
 			return Started{}, ErrRequestDiffers
 		case key != nil && strings.HasPrefix(key.Owner, answeredPrefix):
 			return e.standing(ctx, b, *key)
