@@ -16,7 +16,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -229,12 +231,21 @@ func (e *Engine) stop() {
 	defer e.mu.Unlock()
 	e.stopping = true
 	e.committer.hurry()
-	for _, p := range e.processes {
+	for _, p := range inOrder(e.processes) {
 		p.wake()
 	}
-	for _, w := range e.waiters {
+	for _, w := range inOrder(e.waiters) {
 		w.wake()
 	}
+}
+
+// inOrder is what a map holds, by its keys: what is done to several at one instant is done to them in the same order each time.
+func inOrder[T any](of map[string]T) []T {
+	list := make([]T, 0, len(of))
+	for _, key := range slices.Sorted(maps.Keys(of)) {
+		list = append(list, of[key])
+	}
+	return list
 }
 
 // spawn runs work beside; Run waits for it.

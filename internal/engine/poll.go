@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync/atomic"
@@ -124,9 +123,9 @@ func (e *Engine) unnamed(hb wire.Heartbeat, came time.Time) {
 	var gone []*live
 	e.mu.Lock()
 	if p := e.processes[hb.Process]; p != nil {
-		for id, l := range p.calls {
+		for _, l := range inOrder(p.calls) {
 			switch {
-			case named[id] || l.connected || !l.written:
+			case named[l.callID] || l.connected || !l.written:
 			case !l.held:
 				e.untrack(l) // it is not heard of here any more
 			case l.missed.IsZero() || came.Before(l.missed):
@@ -140,7 +139,6 @@ func (e *Engine) unnamed(hb wire.Heartbeat, came time.Time) {
 		}
 	}
 	e.mu.Unlock()
-	slices.SortFunc(gone, func(a, b *live) int { return cmp.Compare(a.callID, b.callID) })
 	for _, l := range gone {
 		e.cut(l, "its process no longer plays it")
 	}
@@ -191,7 +189,7 @@ func (e *Engine) unheld(processID string) {
 	if p == nil || p.open != nil || e.stopping {
 		return
 	}
-	for _, l := range p.calls {
+	for _, l := range inOrder(p.calls) {
 		if !l.connected && l.written && l.question == nil {
 			e.ask(l, 2*heartbeat(l.run.Lease))
 		}

@@ -50,7 +50,7 @@ func (e *Engine) awake() {
 	if still < stillMin {
 		return
 	}
-	for _, l := range e.live {
+	for _, l := range inOrder(e.live) {
 		if l.heard = l.heard.Add(still); l.heard.After(now) {
 			l.heard = now
 		}
