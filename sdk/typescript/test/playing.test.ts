@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { Playing } from '../src/core/playing.js';
 import { Encoded } from '../src/core/text.js';
-import { answerOf, done, entryOf, instants, one, Played } from './played.js';
+import { answerOf, asks, done, entryOf, instants, one, Played } from './played.js';
 import { wholeCall } from './transcript.js';
 
 test('a pause that ends while a sibling runs starts the next attempt in this call', () => {
@@ -201,6 +201,26 @@ test.each(['before', 'after'] as const)('a stop %s the time limit is said in the
   const yielded = { type: 'yielded', seen: 0, excused: true };
   expect(answerOf(played.rest())).toEqual({ ...yielded, nonce: 'n', manifest: 'm' });
 });
+
+// Rule S5: the next call would take it for cut off.
+test.each(['stopping', 'time'] as const)(
+  'a step at most once whose start is recorded runs though its call hurries (%s)',
+  (why) => {
+    const played = new Played();
+    played.ask('a');
+    played.rest();
+    played.returned(0);
+    played.save([{ status: 'saved', entry: 1 }]);
+    played.askFor('once', asks.once);
+    played.rest();
+    played.playing.nextSave();
+    played.apply({ on: 'hurry', why });
+    expect(played.saved([{ status: 'started' }])).toMatchObject([{ do: 'body', name: 'once' }]);
+    played.returned(1);
+    expect(answerOf(played.save([{ status: 'saved', entry: 2 }]))).toBeUndefined();
+    expect(answerOf(played.rest())).toMatchObject({ type: 'yielded', seen: 2 });
+  },
+);
 
 test('a stop is said in no other answer', () => {
   const played = new Played();

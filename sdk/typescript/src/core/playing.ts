@@ -506,13 +506,13 @@ export class Playing {
       return;
     }
     if (this.release() || isCutOff) return;
-    if (this.hurry === 'stopping' || (this.hurry === 'time' && this.progress)) {
-      if (this.work.isQuiet) this.answer(this.yielded());
-      return;
-    }
-    if (this.frozen !== undefined && this.closing?.isHandling !== true && !this.unfreeze(this.frozen)) return;
-    this.work.start();
-    if (this.work.isQuiet && this.work.isBlocked) this.answer(this.suspended());
+    const hurries = this.hurry === 'stopping' || (this.hurry === 'time' && this.progress);
+    const isFrozen = this.frozen !== undefined && this.closing?.isHandling !== true;
+    if (isFrozen && !hurries && !this.unfreeze(this.frozen)) return;
+    this.work.start(hurries);
+    if (!this.work.isQuiet) return;
+    if (hurries) this.answer(this.yielded());
+    else if (this.work.isBlocked) this.answer(this.suspended());
   }
 
   /** What follows once the frozen function rests; false where nothing is left to be started. */

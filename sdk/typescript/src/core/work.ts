@@ -62,13 +62,17 @@ export class Work {
     this.startable.splice(at, 0, step);
   }
 
-  /** The code rests: what it asked for starts. */
-  start(): void {
+  /**
+   * The code rests: what it asked for starts. In a call that `hurries` only a step at most once does whose start is recorded:
+   * the next call would take it for cut off (S5).
+   */
+  start(hurries: boolean): void {
     const serial = this.message.call.cuts >= SERIAL_CUTS_MIN;
     const left: Step[] = [];
     for (const step of this.startable) {
       if (step.state !== 'asked') continue;
-      if (step.ask.op !== 'run') this.send(step, 'saving', askItem(step));
+      if (hurries && !(startItem(step).once && step.next !== 'start')) left.push(step);
+      else if (step.ask.op !== 'run') this.send(step, 'saving', askItem(step));
       else if (serial && !this.isQuiet) left.push(step);
       else if (step.next === 'start' && this.isRecorded(step)) this.send(step, 'starting', startItem(step));
       else this.run(step);
