@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,6 +124,40 @@ func TestTimeoutBoundsCheckAndBodyTogether(t *testing.T) {
 		began := time.Now()
 		if a := s.call("w", nil); a.Type != "failed" || a.Error.Name != "TimeoutError" || time.Since(began).Round(time.Millisecond) != 3*time.Second {
 			t.Errorf("answer %+v %+v after %v", a, a.Error, time.Since(began))
+		}
+	})
+}
+
+// K1: a repeat begins with the check, and what that sent would take the place of what the body had sent.
+func TestACheckSendsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, nelkap.Options{})
+		sends := answersSends(s)
+		bodies := 0
+		var refused error
+		nelkap.NewWorkflow(s.app, "w", func(ctx context.Context, _ nelkap.None) (int, error) {
+			return step.RunWithCheck(ctx, "a", func(ctx context.Context) (int, bool, error) {
+				_, refused = s.app.Emit(ctx, nelkap.Event{Name: "x", Payload: 1})
+				return 0, false, nil
+			}, func(ctx context.Context) (int, error) {
+				if _, err := s.app.Emit(ctx, nelkap.Event{Name: "x", Payload: 2}); err != nil {
+					return 0, err
+				}
+				if bodies++; bodies == 1 {
+					return 0, errors.New("after it was sent")
+				}
+				return 1, nil
+			})
+		})
+		if a := s.run("w", nil); string(a.Output) != "1" || refused == nil || !strings.Contains(refused.Error(), "only looks") {
+			t.Errorf("answer %+v %+v, and the check's send ended with %v", a, a.Error, refused)
+		}
+		var places []int
+		for _, one := range sends() {
+			places = append(places, one.Send.Place)
+		}
+		if diff := cmp.Diff([]int{1, 1}, places); diff != "" {
+			t.Errorf("places (-want +got):\n%s", diff)
 		}
 	})
 }

@@ -91,6 +91,8 @@ var errNoFunction = errors.New("nelkap: the step needs a function, and was given
 // finds, with ok true, is saved as the step's result, and fn does not run; an error of check fails the attempt, and fn does not run
 // either. Without ok fn runs.
 //
+// check only looks: nelkap.Run and Emit are refused in it, since what it sent could not be told from what fn has sent.
+//
 // After a cut it waits until the attempt that was cut off is known to have stopped, ten seconds at most. Timeout bounds check and
 // fn together.
 func RunWithCheck[T any](ctx context.Context, name string, check func(ctx context.Context) (found T, ok bool, err error), fn func(ctx context.Context) (T, error), opts ...Option) (T, error) {

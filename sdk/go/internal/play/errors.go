@@ -16,7 +16,9 @@ var (
 	ErrAbandoned     = errors.New("nelkap: this attempt of the step timed out or was abandoned, and may send nothing more")
 	ErrAmbiguousSend = errors.New("nelkap: two sends of one name in a step overlapped or changed places, " +
 		"so that they can't be told apart when the step repeats: give each an id or a key")
-	ErrInStep = errors.New("nelkap: a step can't start a step: " +
+	// A repeat runs the check first: what it sent would have the places of what the body has sent.
+	ErrCheckSends = errors.New("nelkap: the check of a step only looks: send from the step's body")
+	ErrInStep     = errors.New("nelkap: a step can't start a step: " +
 		"start it in the workflow, outside the body, with the workflow's context")
 	ErrStepInFlight = errors.New("nelkap: another step of this branch is in flight: " +
 		"run steps one after the other, or side by side with step.Parallel, Map or Race, each branch with the context that it is given")

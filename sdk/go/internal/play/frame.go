@@ -15,6 +15,7 @@ import (
 type Frame struct {
 	Playing *Playing
 	Attempt *Attempt   // nil outside a step
+	check   bool       // it is the check of the attempt, which looks and leaves no mark (S4)
 	lane    *lane      // nil in a step
 	step    *core.Step // nil outside a step
 }
@@ -112,7 +113,8 @@ const (
 )
 
 // BeginSends gives each of names its place in the step. done must be called when the request has ended. It fails with
-// ErrAmbiguousSend where two sends can't be told apart, and with ErrCallOver or ErrAbandoned where nothing may be sent any more.
+// ErrAmbiguousSend where two sends can't be told apart, with ErrCheckSends in a check, and with ErrCallOver or ErrAbandoned where
+// nothing may be sent any more.
 func (f *Frame) BeginSends(names []SendName) (where Sends, sends []Send, done func(), err error) {
 	nothing := func() {}
 	if f.Frozen() {
@@ -132,6 +134,9 @@ func (f *Frame) BeginSends(names []SendName) (where Sends, sends []Send, done fu
 	}
 	if f.Playing.Over() {
 		return SendsInStep, nil, nothing, ErrCallOver
+	}
+	if f.check {
+		return SendsInStep, nil, nothing, ErrCheckSends
 	}
 	for _, n := range names {
 		if key := (sendKey{n.Kind, n.Name}); !n.Keyed && a.unkeyed[key] > 0 {

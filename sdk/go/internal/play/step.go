@@ -125,7 +125,7 @@ func (r *Request) names(prefix string) (name, was string) {
 }
 
 // startAttempt starts the check or the body of s in a goroutine. p.mu is held. Its context is its own: it survives the request's and
-// the code's (C8). A body goes on with its check's attempt: sends in both are counted together, and bounded by one time.
+// the code's (C8). A body goes on with its check's attempt: both are bounded by one time.
 func (p *Playing) startAttempt(s *core.Step, check bool) {
 	r := s.Shell.(*Request)
 	attempt := r.attempt
@@ -145,7 +145,7 @@ func (p *Playing) startAttempt(s *core.Step, check bool) {
 		ctx, settle = timed, func() { stopWatch(); stopTimer(); cancel(ErrCallOver) }
 	}
 	p.live++
-	go p.runAttempt(with(ctx, &Frame{Playing: p, Attempt: attempt, step: s}), s, attempt, check, settle)
+	go p.runAttempt(with(ctx, &Frame{Playing: p, Attempt: attempt, check: check, step: s}), s, attempt, check, settle)
 }
 
 // bodies counts the bodies that run in this process.
