@@ -19,11 +19,12 @@ export class Played {
     parts: { run?: object; call?: object; steps?: object; limits?: object; ending?: object } = {},
     retries = 4,
     once?: string,
+    late = false,
   ) {
     const { run, call, steps, limits, ending } = parts;
     const message = wholeCall({ call: { id: 'c', token: 't', ...call }, run, steps, ending }, 'w');
     this.playing = new Playing({ ...message, limits }, { nonce: 'n', manifest: 'm', retries });
-    this.begun = this.apply({ on: 'start', late: false, connected: true, once });
+    this.begun = this.apply({ on: 'start', late, connected: true, once });
   }
 
   apply(input: Input): Effect[] {

@@ -413,3 +413,11 @@ test.each(['unsent', 'hurry'] as const)('a run that can not claim its key now is
   const effects = played.apply(on === 'unsent' ? { on, ms: 60_000 } : { on, why: 'stopping' });
   expect(answerOf(effects)).toEqual({ type: 'yielded', seen: 0, excused: true, nonce: 'n', manifest: 'm' });
 });
+
+// Rules C4, C11.
+test.each(['unsent', 'hurry'] as const)('a call that can not be bound now is called again (%s)', (on) => {
+  const played = new Played({}, 4, undefined, true);
+  expect(played.playing.nextSave()?.items).toEqual([]);
+  const effects = played.apply(on === 'unsent' ? { on, ms: 60_000 } : { on, why: 'stopping' });
+  expect(answerOf(effects)).toEqual({ type: 'yielded', seen: 0, excused: true, nonce: 'n', manifest: 'm' });
+});

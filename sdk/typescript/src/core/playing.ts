@@ -497,8 +497,8 @@ export class Playing {
   /** What follows from where things stand, once the code rests. */
   private advance(): void {
     const isCutOff = this.unreachable && this.connected;
-    if (this.phase === 'claiming' && (isCutOff || this.hurry === 'stopping'))
-      return this.answer(this.yielded());
+    const isBeginning = this.phase === 'binding' || this.phase === 'claiming';
+    if (isBeginning && (isCutOff || this.hurry === 'stopping')) return this.answer(this.yielded());
     if (this.phase !== 'playing' || this.turn !== 'none') return;
     if (isCutOff && this.steps.count('running') === 0) return this.answer(this.conclusion());
     if (this.ending !== undefined || this.fate !== undefined) {
