@@ -322,6 +322,45 @@ func TestWasLeavesOtherStepsAlone(t *testing.T) {
 	})
 }
 
+// S7: also where a step before it kept the name, the renamed one has nothing of that.
+func TestWasIsNotAStepThatKeptTheName(t *testing.T) {
+	for _, c := range []struct {
+		title string
+		saved int
+		want  string
+		names []string
+	}{
+		{"a new run", 0, "[1,2]", []string{"completed old 1/1", "completed new 1/1"}},
+		{"one that had begun", 1, "[10,2]", []string{"completed new 1/1"}},
+		{"an old one", 2, "[10,20]", nil},
+	} {
+		t.Run(c.title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(t, nelkap.Options{})
+				for i := range c.saved {
+					s.entries = append(s.entries, wire.Entry{
+						Entry: int64(i + 1), Kind: "run", Name: "old", Number: i + 1, Status: "completed", Output: fmt.Append(nil, 10*(i+1)),
+					})
+				}
+				nelkap.NewWorkflow(s.app, "w", func(ctx context.Context, _ nelkap.None) ([]int, error) {
+					a, err := step.Run(ctx, "old", constant(1))
+					if err != nil {
+						return nil, err
+					}
+					b, err := step.Run(ctx, "new", constant(2), step.Was("old"))
+					return []int{a, b}, err
+				})
+				if a := s.call("w", nil); string(a.Output) != c.want {
+					t.Errorf("answer %+v", a)
+				}
+				if diff := cmp.Diff(c.names, s.savedNames()); diff != "" {
+					t.Errorf("saved (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
 // Rule S7.
 func TestAStepOfAnotherKindStopsTheRunAndSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -243,5 +243,6 @@ func (w WasOption) check(before error) error {
 }
 
 // Was is the step's name before it was renamed: runs that know the step under that name go on with what it has there. It is found by
-// the old name and the count of the new one, so rename all steps of a name or none. Leave it out once no run with the old name is left.
+// the old name and the count of the new one, or the next count that no step before it has; where steps of one name run side by side,
+// rename all of them or none. Leave it out once no run with the old name is left.
 func Was(name string) WasOption { return WasOption{name} }

@@ -111,8 +111,12 @@ func (m *Machine) identify(s *Step, was string) {
 	if was == "" || m.knows(s.key()) {
 		return
 	}
-	if old := (stepKey{was, s.Number}); m.knows(old) {
-		s.Name = was
+	old := stepKey{was, s.Number}
+	if _, met := m.met[old]; met { // a step that kept the name came before it
+		old.number = m.counts[was] + 1
+	}
+	if m.knows(old) {
+		s.Name, s.Number = old.name, old.number
 		m.counts[was] = max(m.counts[was], s.Number) // a step that kept the name comes after it
 	}
 }
