@@ -174,6 +174,7 @@ test.each<[(step: any) => Promise<unknown>, string]>([
     "the key of the claim 'x' has half a character in it: give whole ones",
   ],
   [(step) => step.claim('x', 'k', { until: 'never' }), "until of the claim 'x' is no duration"],
+  [(step) => step.claim('x', 'k', { until: '6000 weeks' }), "until of the claim 'x' is over 100 years"],
   [(step) => step.callback('x', { timeout: -1 }), "timeout of the callback 'x' is negative"],
   [(step) => step.run('x', { check: 1 }, () => 1), "check of step 'x' is no function"],
   [(step) => step.run('x', function* () {}), "the function of step 'x' is a generator function (function*)"],
@@ -273,6 +274,8 @@ test.each([
   ['forever', {}],
   ['failed', { until: 'failed' }],
   ['1 day', { forMs: 86_400_000 }],
+  // 0 in the protocol is for ever.
+  [0, { forMs: 1 }],
 ])('a claim is held until: %s', async (until, sent) => {
   await playOnce((step) => step.claim('x', 'k', { until: until as 'failed' }));
   expect(items()).toEqual([{ op: 'claim', kind: 'claim', key: 'k', name: 'x', number: 1, ...sent }]);

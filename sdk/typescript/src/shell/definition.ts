@@ -17,8 +17,8 @@ const IF_BYTES_MAX = 4 * 1024;
 const RETRIES_MAX = 1_000;
 export const RETRIES_DEFAULT = 4;
 const LEASE_MS_MIN = 5_000;
-/** 100 years: the longest time in a manifest (protocol, `describe`). */
-const MANIFEST_MS_MAX = 3_155_760_000_000;
+/** 100 years: the longest time in a manifest and of a claim (protocol). */
+const TIME_MS_MAX = 3_155_760_000_000;
 
 /** What is called when a run closes; it is given a `Failure`. */
 type Handler = ((failure: Failure<unknown>, context: WorkflowContext) => unknown) | undefined;
@@ -88,8 +88,8 @@ export function define(options: string | Options, fn: unknown, app: () => string
       eventTrigger(trigger, `cancels workflow '${name}'`, []),
     ),
     retries: checkRetries(given.retries, `retries of workflow '${name}'`),
-    timeoutMs: manifestMs(given.timeout, `timeout of workflow '${name}'`),
-    leaseMs: checkLease(manifestMs(given.lease, `lease of workflow '${name}'`), name),
+    timeoutMs: boundedMs(given.timeout, `timeout of workflow '${name}'`),
+    leaseMs: checkLease(boundedMs(given.lease, `lease of workflow '${name}'`), name),
     schema: given.payload as StandardSchemaV1 | undefined,
     once: checkFunction(given.once, 'once', name, '(payload) => payload.id') as Definition['once'],
     onFailure: checkFunction(given.onFailure, 'onFailure', name, '({ error }) => …') as Handler,
@@ -188,10 +188,10 @@ function checkLease(leaseMs: number | undefined, name: string): number | undefin
   throw new RangeError(`lease of workflow '${name}' is under 5 seconds: give at least '5s'`);
 }
 
-/** The server refuses the whole manifest of an app that has a longer time. */
-function manifestMs(duration: Duration | undefined, what: string): number | undefined {
+/** The server refuses the whole manifest of an app that has a longer time, and the whole save of such a claim. */
+export function boundedMs(duration: Duration | undefined, what: string): number | undefined {
   const ms = optionalMs(duration, what);
-  if (ms === undefined || ms <= MANIFEST_MS_MAX) return ms;
+  if (ms === undefined || ms <= TIME_MS_MAX) return ms;
   throw new RangeError(`${what} is over 100 years: give less, or leave it out`);
 }
 

@@ -17,6 +17,7 @@ import type {
 import type { Workflow } from '../workflow.js';
 import { type AskedStep, asSteps } from './call.js';
 import {
+  boundedMs,
   checkBytes,
   checkIf,
   checkName,
@@ -236,7 +237,8 @@ function claimStep(_: RunScope, name: string, key: string, options: ClaimOptions
       kind: 'claim',
       key: checkKey(key, `the key of ${what}`),
       until: until === 'failed' ? until : undefined,
-      forMs: isWord ? undefined : milliseconds(until, `until of ${what}`),
+      // 0 would be for ever.
+      forMs: isWord ? undefined : Math.max(1, boundedMs(until, `until of ${what}`) ?? 1),
     },
   };
 }
