@@ -306,6 +306,36 @@ func TestAnswerThatCanNotBeWrittenGoesThroughTheAPI(t *testing.T) {
 	})
 }
 
+// C1, C10: what is not heard of is cut, and its code runs again.
+func TestACallWhoseAnswerIsLostIsNamedUntilItsEndIsHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, nelkap.Options{Logger: quiet})
+		bodies := 0
+		oneStep(s, &bodies, 0)
+		away := true
+		s.fault = func(r *http.Request, _ []byte) *http.Response {
+			if away && r.URL.Path == "/v1/ends" {
+				return broken()
+			}
+			return nil
+		}
+		s.app.ServeHTTP(&failingWriter{http.Header{}}, signed(t.Context(), s.callMessage("one step", nil)))
+		time.Sleep(30 * time.Second)
+		if polls := s.pollCount(); polls < 6 {
+			t.Errorf("%d polls in 30 s", polls)
+		}
+		s.mu.Lock()
+		away = false
+		s.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		before := s.pollCount()
+		time.Sleep(time.Minute)
+		if len(s.ends) != 1 || s.pollCount() != before {
+			t.Errorf("ends %+v, and %d polls after it", s.ends, s.pollCount()-before)
+		}
+	})
+}
+
 // Rule H5.
 func TestPagesThatFailAreReadAgainAndThenCutTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -50,7 +50,7 @@ type poll struct {
 	timer   *time.Timer   // looks at the calls again; nil: not set
 }
 
-// Join adds c to the calls that are played.
+// Join adds c to the calls that are played. It may be called again.
 func (d *Destination) Join(c *Call) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -251,6 +251,7 @@ func (p *Playing) save(s *wire.Save) {
 }
 
 func (p *Playing) deliver(a *wire.Answer) {
+	p.config.Destination.Join(p.named) // which it may have left with its answer: until the end is accepted it is named
 	end := &wire.End{Call: p.call.Call.ID, Token: p.call.Call.Token, Nonce: p.nonce, End: a}
 	p.config.Destination.End(end, func(o *wire.EndOutcome) {
 		status := ""
