@@ -222,6 +222,19 @@ test.each(['stopping', 'time'] as const)(
   },
 );
 
+test.each([true, false])('so it does where the code throws, if that is tried again: %s', (retriable) => {
+  const played = new Played();
+  played.askFor('once', asks.once);
+  played.rest();
+  played.playing.nextSave();
+  played.apply({ on: 'failed', error: one, retriable });
+  const effects = played.saved([{ status: 'started' }]);
+  if (!retriable) return expect(done(effects)).toEqual(['answer']);
+  expect(done(effects)).toEqual(['body']);
+  played.returned(0);
+  expect(answerOf(played.save([{ status: 'saved', entry: 1 }]))).toMatchObject({ type: 'failed', retriable });
+});
+
 test('a stop is said in no other answer', () => {
   const played = new Played();
   played.apply({ on: 'hurry', why: 'stopping' });

@@ -451,10 +451,14 @@ export class Playing {
   private finished(end: EndMessage): void {
     if (this.phase !== 'playing' || this.fate !== undefined) return;
     this.fate = end;
-    const again = end.retriable === true && this.message.run.attempt <= this.settings.retries;
-    if (this.steps.count('running') === 0 || again) return;
+    if (this.steps.count('running') === 0 || this.isTriedAgain) return;
     this.abort('over');
     this.effects.push({ do: 'allow', ms: ALLOWANCE_MS });
+  }
+
+  /** The function has thrown, and is called again: it needs what runs. */
+  private get isTriedAgain(): boolean {
+    return this.fate?.retriable === true && this.message.run.attempt <= this.settings.retries;
   }
 
   private abandon(): void {
@@ -502,6 +506,7 @@ export class Playing {
     if (this.phase !== 'playing' || this.turn !== 'none') return;
     if (isCutOff && this.steps.count('running') === 0) return this.answer(this.conclusion());
     if (this.ending !== undefined || this.fate !== undefined) {
+      if (this.ending === undefined && this.isTriedAgain) this.work.start(true);
       if (this.work.isQuiet && !this.tell()) this.answer(this.conclusion());
       return;
     }

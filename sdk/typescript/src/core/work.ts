@@ -63,8 +63,8 @@ export class Work {
   }
 
   /**
-   * The code rests: what it asked for starts. In a call that `hurries` only a step at most once does whose start is recorded:
-   * the next call would take it for cut off (S5).
+   * The code rests: what it asked for starts. In a call that `hurries` to its end only a step at most once does whose start is
+   * recorded: the next call would take it for cut off (S5).
    */
   start(hurries: boolean): void {
     const serial = this.message.call.cuts >= SERIAL_CUTS_MIN;
@@ -78,7 +78,7 @@ export class Work {
       else this.run(step);
     }
     this.startable = left;
-    this.registerWaits();
+    if (!hurries) this.registerWaits();
   }
 
   /** In the call after a cut, a start is recorded before its body (C13); of some steps always (S4, S5). */
