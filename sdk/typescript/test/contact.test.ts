@@ -292,12 +292,12 @@ const swallows: Network = (signal) =>
  * Plays a call of one step while the server is away, and lets its end through once it is answered. Time passes from timer to
  * timer, so that what comes back says to the millisecond when the answer came.
  */
-async function playAway(meets: Network, call: object, bodyMs: number): Promise<any> {
+async function playAway(meets: Network, call: object, bodyMs: number, backMs = 0): Promise<any> {
   const clock = manualClock();
   const saves: string[] = [];
   let answer: any;
   const network = (url: string, { body, signal }: RequestInit): Promise<Response> => {
-    if (url.endsWith('/v1/saves')) saves.push(url);
+    if (url.endsWith('/v1/saves') && saves.push(url) === 1) clock.setBack(backMs);
     if (answer === undefined || !url.endsWith('/v1/ends')) return meets(signal as AbortSignal);
     const ends = JSON.parse(String(body)).ends.map((end: any) => ({ call: end.call, status: 'accepted' }));
     return Promise.resolve(Response.json({ time: new Date().toISOString(), ends }));
@@ -307,7 +307,7 @@ async function playAway(meets: Network, call: object, bodyMs: number): Promise<a
   const w = away.workflow('w', () => away.step.run('a', body));
   const startedAt = clock.now();
   void play(away.handler({ workflows: [w] }), callOf('w', { call })).then((got) => {
-    answer = { ...got, tookMs: Math.round(clock.now() - startedAt), saves: saves.length };
+    answer = { ...got, tookMs: Math.round(clock.now() + backMs - startedAt), saves: saves.length };
   });
   await vi.waitUntil(() => body.mock.calls.length > 0, patience);
   for (let isOpen = true; isOpen; isOpen = shared().destinations.size > 0 && (await clock.pass()));
@@ -330,6 +330,11 @@ test('silence is counted from the first save that was swallowed', async () => {
 test('silence during a long body counts', async () => {
   const answer = await playAway(refuses, {}, 270_000);
   expect(answer).toMatchObject({ ...carried, tookMs: 270_000, saves: 1 });
+});
+
+// Rule C11.
+test('silence is counted though the clock is set back', async () => {
+  expect(await playAway(refuses, {}, 0, 3_600_000)).toMatchObject({ ...carried, tookMs: 60_000 });
 });
 
 // Rule C10.

@@ -253,7 +253,7 @@ test('lines of a save that failed come in the answer', () => {
   played.returned(0);
   played.playing.nextSave();
   played.playing.log(() => line('second'), undefined, undefined);
-  const answer = answerOf(played.apply({ on: 'unsent', ms: 60_000 }));
+  const answer = answerOf(played.apply({ on: 'silent' }));
   expect(answer).toMatchObject({
     type: 'yielded',
     unsaved: [{ name: 'a' }],

@@ -253,7 +253,7 @@ class World {
   /** The save took effect, and is sent again. */
   private loseAnswer(playback: Playback): void {
     this.sent = undefined;
-    playback.apply({ on: 'unsent', ms: 1 });
+    playback.apply({ on: 'unsent' });
   }
 
   private hasNews({ playing }: Playback): boolean {

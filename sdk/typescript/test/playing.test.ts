@@ -79,7 +79,7 @@ test('a save that was not accepted comes again unchanged', () => {
   played.rest();
   played.returned(0);
   const first = played.playing.nextSave();
-  played.apply({ on: 'unsent', ms: 10 });
+  played.apply({ on: 'unsent' });
   const second = played.playing.nextSave();
   expect(second).toBe(first);
   expect(played.apply({ on: 'saved', outcome: { status: 'later' } })).toEqual([{ do: 'save', pause: true }]);

@@ -152,7 +152,8 @@ class Stage {
       case 'connection closed':
         return this.apply({ on: 'disconnected' });
       case 'api unreachable':
-        return this.apply({ on: 'unsent', ms: line['ms'] as number });
+        this.apply({ on: 'unsent' });
+        return this.apply({ on: 'silent' });
       case 'time':
         return this.later();
       default:
@@ -160,7 +161,7 @@ class Stage {
   }
 
   private later(): void {
-    if (this.saving !== undefined) this.apply({ on: 'unsent', ms: 1_000 });
+    if (this.saving !== undefined) this.apply({ on: 'unsent' });
     this.send();
   }
 

@@ -57,7 +57,7 @@ test('a registration whose answer was lost is sent again, and the wait is open',
   played.askFor('nap', asks.sleep);
   played.rest();
   const first = played.playing.nextSave();
-  played.apply({ on: 'unsent', ms: 10 });
+  played.apply({ on: 'unsent' });
   expect(played.playing.nextSave()).toBe(first);
   const entries = [entryOf(1, 'sleep', 'nap')];
   expect(released(played.saved([{ status: 'waiting' }], { entries }))).toEqual(['nap']);
@@ -123,7 +123,7 @@ test('registrations and questions are no unsaved results', () => {
   played.rest();
   played.playing.nextSave();
   played.returned(0);
-  const answer = answerOf(played.apply({ on: 'unsent', ms: 60_000 }));
+  const answer = answerOf(played.apply({ on: 'silent' }));
   expect(answer).toMatchObject({ type: 'yielded', unsaved: [{ op: 'completed', name: 'a' }] });
   expect(answer.unsaved).toHaveLength(1);
 });
@@ -407,17 +407,17 @@ test('a key that can not be claimed fails the run', () => {
   expect(done(effects)).toEqual(['answer']);
 });
 
-test.each(['unsent', 'hurry'] as const)('a run that can not claim its key now is called again (%s)', (on) => {
+test.each(['silent', 'hurry'] as const)('a run that can not claim its key now is called again (%s)', (on) => {
   const played = new Played({}, 4, 'o_1');
   played.playing.nextSave();
-  const effects = played.apply(on === 'unsent' ? { on, ms: 60_000 } : { on, why: 'stopping' });
+  const effects = played.apply(on === 'silent' ? { on } : { on, why: 'stopping' });
   expect(answerOf(effects)).toEqual({ type: 'yielded', seen: 0, excused: true, nonce: 'n', manifest: 'm' });
 });
 
 // Rules C4, C11.
-test.each(['unsent', 'hurry'] as const)('a call that can not be bound now is called again (%s)', (on) => {
+test.each(['silent', 'hurry'] as const)('a call that can not be bound now is called again (%s)', (on) => {
   const played = new Played({}, 4, undefined, true);
   expect(played.playing.nextSave()?.items).toEqual([]);
-  const effects = played.apply(on === 'unsent' ? { on, ms: 60_000 } : { on, why: 'stopping' });
+  const effects = played.apply(on === 'silent' ? { on } : { on, why: 'stopping' });
   expect(answerOf(effects)).toEqual({ type: 'yielded', seen: 0, excused: true, nonce: 'n', manifest: 'm' });
 });

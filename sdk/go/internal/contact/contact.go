@@ -104,8 +104,8 @@ type Destination struct {
 	address  string
 	settings Settings
 	key      atomic.Pointer[string]
-	offset   atomic.Int64 // the server's clock minus ours, in nanoseconds, by its last answer
-	silent   atomic.Int64 // when the first request of those that failed in a row was sent, in nanoseconds since 1970; 0: the last one was answered
+	offset   atomic.Int64              // the server's clock minus ours, in nanoseconds, by its last answer
+	silent   atomic.Pointer[time.Time] // when the first request of those that failed in a row was sent; nil: the last one was answered
 
 	saves batcher[*wire.Save, wire.Outcome]
 	ends  batcher[*wire.End, wire.EndOutcome]
@@ -240,12 +240,12 @@ func (d *Destination) learnTime(server time.Time) {
 // failure.
 func (d *Destination) note(sentAt time.Time, err error) {
 	if err == nil {
-		if d.silent.Swap(0) != 0 {
+		if d.silent.Swap(nil) != nil {
 			d.settings.Logger.Info("nelkap: the server can be reached again", "url", d.address)
 		}
 		return
 	}
-	if d.silent.CompareAndSwap(0, sentAt.UnixNano()) {
+	if d.silent.CompareAndSwap(nil, &sentAt) {
 		d.settings.Logger.Warn("nelkap: the server can't be reached; trying again", "url", d.address, "error", err)
 	}
 }
@@ -253,8 +253,8 @@ func (d *Destination) note(sentAt time.Time, err error) {
 // SilentSince is from when on nothing has come from the server: when the first request of those that failed in a row was sent. It is
 // zero where the last one was answered.
 func (d *Destination) SilentSince() time.Time {
-	if n := d.silent.Load(); n != 0 {
-		return time.Unix(0, n)
+	if since := d.silent.Load(); since != nil {
+		return *since
 	}
 	return time.Time{}
 }

@@ -240,3 +240,14 @@ func TestWhatIsKeptForAServerThatIsAwayIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// C11: else a clock that is set back would put the end of the silence off.
+func TestSilenceIsCountedByAClockThatNobodySets(t *testing.T) {
+	d := destination(&server{refuse: "refused"})
+	done := make(chan struct{})
+	d.Save(save("refused", 1), "m", func(*wire.Outcome) { close(done) })
+	<-done
+	if since := d.SilentSince(); since.IsZero() || since == since.Round(0) { //nolint:staticcheck // Round takes the monotonic reading off, which Equal does not see
+		t.Errorf("silent since %v", since)
+	}
+}

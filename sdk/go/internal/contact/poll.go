@@ -70,7 +70,7 @@ func (d *Destination) Leave(c *Call) {
 	if len(d.calls) > 0 {
 		return
 	}
-	d.silent.Store(0) // nothing is tried any more
+	d.silent.Store(nil) // nothing is tried any more
 	if d.poll.cancel != nil {
 		d.poll.cancel()
 	}

@@ -60,10 +60,10 @@ export type Input =
   /** A step's pause is over. */
   | { on: 'due'; name: string; number: number }
   | { on: 'saved'; outcome: SaveOutcome }
-  /** A save's request failed; every try has since the first of them was sent, `ms` ago. */
-  | { on: 'unsent'; ms: number }
-  /** As `unsent`, while a try is under way. */
-  | { on: 'silent'; ms: number }
+  /** A save's request failed. */
+  | { on: 'unsent' }
+  /** Every try has failed for `outageMs`, counted from when the first of them was sent (C11). */
+  | { on: 'silent' }
   | ({ on: 'news' } & Pick<News, 'status' | 'ending' | 'entries'>)
   | { on: 'disconnected' }
   /** The answer could not be delivered. */

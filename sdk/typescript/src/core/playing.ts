@@ -175,8 +175,10 @@ export class Playing {
       case 'saved':
         return this.saved(input.outcome);
       case 'unsent':
+        return this.outbox.again();
       case 'silent':
-        return this.failing(input);
+        this.unreachable = true;
+        return;
       case 'news':
         return this.news(input);
       case 'disconnected':
@@ -388,11 +390,6 @@ export class Playing {
     if (this.phase !== 'playing' || this.lines.isEmpty) return;
     this.lines.areDue = true;
     this.effects.push({ do: 'save', pause: false });
-  }
-
-  private failing({ on, ms }: Input & { on: 'unsent' | 'silent' }): void {
-    if (on === 'unsent') this.outbox.again();
-    this.unreachable = ms >= this.outageMs;
   }
 
   // The history.

@@ -143,7 +143,8 @@ export class Call {
   private isLost = false;
   private hasBegun = false;
   private hasAnswered = false;
-  private failingSince: number | undefined;
+  /** Takes back what follows when every try has failed for too long; undefined while none has. */
+  private unsilence: (() => void) | undefined;
   private payload: Payload | undefined;
   /** The run as the call came with it, for the handler: the function may change its own. */
   private sent: RunMessage | undefined;
@@ -273,22 +274,18 @@ export class Call {
   }
 
   saved(outcome: SaveOutcome): void {
-    if (this.failingSince !== undefined && !this.isLost) this.destination.calm(this);
-    this.failingSince = undefined;
+    if (this.unsilence !== undefined && !this.isLost) this.destination.calm(this);
+    this.unsilence?.();
+    this.unsilence = undefined;
     this.apply({ on: 'saved', outcome });
   }
 
   /** A save failed, and nothing has come from the server since `silentSince`, whatever was sent to it. */
   unsent(silentSince: number): void {
-    if (this.failingSince === undefined) {
-      this.failingSince = silentSince;
-      this.after(silentSince + this.playing.outageMs - this.clock.now(), () => this.fails('silent'));
-    }
-    this.fails('unsent');
-  }
-
-  private fails(on: 'unsent' | 'silent'): void {
-    if (this.failingSince !== undefined) this.apply({ on, ms: this.clock.now() - this.failingSince });
+    // By a timer, which a clock that is set back does not hold up.
+    const silentMs = Math.max(0, this.clock.now() - silentSince);
+    this.unsilence ??= this.clock.after(this.playing.outageMs - silentMs, () => this.apply({ on: 'silent' }));
+    this.apply({ on: 'unsent' });
   }
 
   /** The code asks for a step. The promise stays pending when the call is over first. */
@@ -442,6 +439,7 @@ export class Call {
   private forget(): void {
     for (const cancel of this.timers) cancel();
     this.timers.clear();
+    this.unsilence?.();
     this.waiting.clear();
     this.undos.clear();
     for (const each of this.attempts) each.forget();
