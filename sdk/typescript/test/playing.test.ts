@@ -242,6 +242,23 @@ test('a stop is said in no other answer', () => {
   expect(answerOf(played.rest())).toEqual({ type: 'completed', output: 1, nonce: 'n', manifest: 'm' });
 });
 
+test('an outcome that this version does not know stops the run, and does not leave it waiting', () => {
+  const played = new Played();
+  played.ask('a');
+  played.rest();
+  played.returned(0);
+  const answer = answerOf(played.save([{ status: 'postponed' }]));
+  expect(answer).toMatchObject({ type: 'failed', error: { name: 'ProtocolError' } });
+});
+
+// Rule H5.
+test('a page that leads back to itself is a cut: it would be read for ever', () => {
+  const played = new Played({ steps: { next: 2 } });
+  expect(played.begun).toEqual([{ do: 'fetch', after: 2 }]);
+  expect(played.apply({ on: 'page', entries: [], next: 3 })).toEqual([{ do: 'fetch', after: 3 }]);
+  expect(done(played.apply({ on: 'page', entries: [], next: 3 }))).toEqual(['cut', 'over']);
+});
+
 // Rule C10.
 test('an answer that is lost comes through the API', () => {
   const played = new Played();

@@ -75,6 +75,8 @@ export class Playing {
   private readonly closing: Closing | undefined;
   /** Set where the function can't add to the history. */
   private readonly frozen: Frozen | undefined;
+  /** The entry after which the last page was asked for. */
+  private after = -1;
   /** The last entry that the call came with: up to it the code's lines of the log were written before. */
   private begunAt = 0;
   /** The key that the run must own before its code plays (K4). */
@@ -218,6 +220,9 @@ export class Playing {
 
   private read(next: number | null): void {
     if (next === null) return this.claim();
+    // A page that leads back to itself would be read for ever.
+    if (next <= this.after) return this.cut();
+    this.after = next;
     this.phase = 'paging';
     this.effects.push({ do: 'fetch', after: next });
   }
@@ -231,10 +236,13 @@ export class Playing {
   /** A failed fetch is a cut (H5). */
   private unread(status: 'superseded' | 'ended' | 'failed'): void {
     if (this.phase !== 'paging') return;
-    if (status === 'failed') {
-      this.phase = 'over';
-      this.effects.push({ do: 'cut' }, { do: 'over' });
-    } else this.superseded();
+    if (status === 'failed') this.cut();
+    else this.superseded();
+  }
+
+  private cut(): void {
+    this.effects.push({ do: 'cut' });
+    this.over();
   }
 
   private claim(): void {
@@ -346,8 +354,8 @@ export class Playing {
         return this.work.retry(step, outcome);
       case 'refused':
         return this.refused(step, item, outcome);
-      case 'saved':
-      case 'stands': {
+      // Saved, or standing; what else there may be is no part of this protocol.
+      default: {
         const entry = outcome.status === 'saved' ? entryOf(item, outcome) : undefined;
         return entry === undefined ? this.missing(step) : this.know(step, entry);
       }
