@@ -103,6 +103,22 @@ test('undos run the last first, each once the one before has ended', async () =>
   expect(order).toEqual(['two begins', 'two ends', 'one begins', 'one ends']);
 });
 
+test.each(['waits', 'has thrown'])('code that goes on beside what %s is waited for', async (how) => {
+  const undo = vi.fn();
+  const w = nelkap.workflow('w', async () => {
+    const other = async (): Promise<void> => {
+      await new Promise<void>((resolve) => void shared().clock.after(50, resolve));
+      await nelkap.step.undo('give back', undo);
+    };
+    const one = nelkap.step.run('one', () => 1);
+    await Promise.all([how === 'waits' ? one : Promise.reject(new Error('no')), other()]);
+  });
+  const message = callOf('w', { steps: history(giveBack), ending: { ...failed, entries: 1 } });
+  expect(await play(nelkap.handler({ workflows: [w] }), message)).toMatchObject({ type: 'completed' });
+  expect(items().map(named)).toEqual(['completed give back 2']);
+  expect(undo).toHaveBeenCalledTimes(1);
+});
+
 test('code that does something beside its steps is waited for', async () => {
   const undo = vi.fn();
   const w = nelkap.workflow('w', async () => {

@@ -60,6 +60,9 @@ class Stage {
         return effect.pause ? undefined : this.send();
       case 'release':
         return this.release(effect);
+      // The code of a transcript does nothing beside its steps.
+      case 'allow':
+        return this.message.ending && this.apply({ on: 'allowance over' });
       case 'answer':
         this.out.push({ sdk: 'answer', message: wire(effect.message) });
         return;

@@ -50,6 +50,13 @@ export class Closing {
     this.ids.set(of, id);
   }
 
+  /** Whether the code has not asked for an undo that is not done: it may do so yet. */
+  get isMissing(): boolean {
+    return this.left.some(
+      (undo) => this.ids.get(undo) === undefined && this.history.get(bodyOf(undo)) === undefined,
+    );
+  }
+
   /** What comes next, the code being at rest: an undo, also while it is under way, the handler or nothing more. */
   next(): Undo | Part {
     this.frozen.isOver = true;

@@ -26,7 +26,7 @@ import { Encoded } from './text.js';
 import { Trees } from './tree.js';
 import { Work } from './work.js';
 
-/** How long the losers of a race may take to stop (H6). */
+/** How long the losers of a race may take to stop (H6), and code beside what rests to ask for its undos. */
 const ALLOWANCE_MS = 10_000;
 /** The step that a workflow's `once` is saved as (K4). No step of the code has this name. */
 const ONCE: StepName = { name: '', number: 1 };
@@ -88,6 +88,8 @@ export class Playing {
   private ending: Ending | undefined;
   private fate: EndMessage | undefined;
   private abandoned: readonly Step[] = [];
+  /** Whether a closing's code that is at rest may still ask for an undo; undefined where that was not to be waited for. */
+  private isPatient: boolean | undefined;
   private hasTold = false;
 
   constructor(message: CallMessage, settings: Settings) {
@@ -467,7 +469,9 @@ export class Playing {
   }
 
   private abandon(): void {
-    if (this.fate === undefined) return;
+    const isOfCode = this.isPatient === true || this.fate === undefined;
+    this.isPatient = false;
+    if (isOfCode) return;
     this.abandoned = this.steps.in('running');
     for (const step of this.abandoned) this.steps.move(step, 'dropped');
   }
@@ -530,6 +534,11 @@ export class Playing {
     if (!frozen.isAtRest) return false;
     if (this.closing === undefined) {
       this.verified();
+      return false;
+    }
+    if (this.isPatient !== false && this.closing.isMissing) {
+      if (this.isPatient === undefined) this.effects.push({ do: 'allow', ms: ALLOWANCE_MS });
+      this.isPatient = true;
       return false;
     }
     const next = this.closing.next();

@@ -238,7 +238,7 @@ function claimStep(_: RunScope, name: string, key: string, options: ClaimOptions
       key: checkKey(key, `the key of ${what}`),
       until: until === 'failed' ? until : undefined,
       // 0 would be for ever.
-      forMs: isWord ? undefined : Math.max(1, boundedMs(until, `until of ${what}`) ?? 1),
+      forMs: isWord ? undefined : Math.max(1, boundedMs(until, `until of ${what}`) as number),
     },
   };
 }
