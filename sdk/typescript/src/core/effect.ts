@@ -28,6 +28,20 @@ export type Ask =
 /** The handler whose code it is; undefined for the workflow's function. */
 export type Part = 'onFailure' | 'onCancel' | undefined;
 
+/** What a playing is given beside the call's message. */
+export interface Settings {
+  /** Names this playing (C4): random, never used twice. */
+  nonce: string;
+  /** The manifest's hash. */
+  manifest: string;
+  /** How often the code outside steps is tried again, and what was done is undone. */
+  retries: number;
+  /** The workflow's handler for the end with which the run closes. */
+  handler?: Part;
+  /** The code is played to see what it asks for; nothing is done (D3). */
+  isVerifying?: boolean;
+}
+
 export type Combinator = 'all' | 'race' | 'any';
 
 /** The end of a body, or of the check before it. */

@@ -12,7 +12,7 @@ import type {
   StepName,
 } from './message.js';
 import { Closing, type Undo, undoStep } from './closing.js';
-import type { Effect, Input, Part } from './effect.js';
+import type { Effect, Input, Part, Settings } from './effect.js';
 import { leftIn, suspended, unaskedIn, yielded } from './end.js';
 import { Frozen } from './frozen.js';
 import { History } from './history.js';
@@ -20,7 +20,7 @@ import { Identity } from './identity.js';
 import { entryOf, failedItem, tooLarge } from './item.js';
 import { LogLines, type Written } from './log-lines.js';
 import { Outbox } from './outbox.js';
-import { type Problem, undoMissing } from './problem.js';
+import { disagreement, type Problem, undoMissing } from './problem.js';
 import { type Step, Steps } from './step.js';
 import { Encoded } from './text.js';
 import { Trees } from './tree.js';
@@ -30,20 +30,6 @@ import { Work } from './work.js';
 const ALLOWANCE_MS = 10_000;
 /** The step that a workflow's `once` is saved as (K4). No step of the code has this name. */
 const ONCE: StepName = { name: '', number: 1 };
-
-/** What a playing is given beside the call's message. */
-export interface Settings {
-  /** Names this playing (C4): random, never used twice. */
-  nonce: string;
-  /** The manifest's hash. */
-  manifest: string;
-  /** How often the code outside steps is tried again, and what was done is undone. */
-  retries: number;
-  /** The workflow's handler for the end with which the run closes. */
-  handler?: Part;
-  /** The code is played to see what it asks for; nothing is done (D3). */
-  isVerifying?: boolean;
-}
 
 type Phase = 'new' | 'binding' | 'paging' | 'claiming' | 'playing' | 'answered' | 'over';
 
@@ -391,8 +377,7 @@ export class Playing {
   private invalid(detail: string): void {
     if (this.phase === 'binding' || this.phase === 'claiming') this.phase = 'playing';
     this.outbox.clear();
-    const message = `The server and the SDK disagree: ${detail.replace(/\.$/, '')}. Use versions of both that fit each other.`;
-    this.fatal({ name: 'ProtocolError', message });
+    this.fatal(disagreement(detail));
   }
 
   /** Lines of the log that no save took with it get one of their own. */

@@ -35,3 +35,11 @@ export function undoMissing(step: string): Problem {
       'bring it back and replay the run, or undo by hand',
   };
 }
+
+/** The server breaks a rule of the protocol, or says that the SDK does. */
+export function disagreement(detail: string): Problem {
+  return {
+    name: 'ProtocolError',
+    message: `The server and the SDK disagree: ${detail.replace(/\.$/, '')}. Use versions of both that fit each other.`,
+  };
+}
