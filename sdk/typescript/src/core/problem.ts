@@ -23,7 +23,7 @@ export function sameName(step: string): Problem {
     name: 'StepNameError',
     message:
       `Two steps are named '${step}' at the same time, and one started after waiting for something that is no step, ` +
-      'so their order may differ on the next call: give each a name of its own, such as one with an id in it.',
+      'so their order may differ on the next call: give each a name of its own, as with an id in it.',
   };
 }
 

@@ -32,8 +32,7 @@ import { checkKey } from './once.js';
 import { type RunScope, type Scope, within } from './scope.js';
 
 /** Promise 16: a sleep has at most a year. */
-const SLEEP_DAYS_MAX = 366;
-const SLEEP_MS_MAX = SLEEP_DAYS_MAX * 86_400_000;
+const SLEEP_MS_MAX = 366 * 86_400_000;
 
 /** Promise 16. */
 const PAYLOAD_BYTES_MAX = 4 * 1024 * 1024;
@@ -158,7 +157,7 @@ function sleepUntilStep({ call }: RunScope, name: string, time: Date | string, o
 
 function tooLong(what: string): RangeError {
   return new RangeError(
-    `${what} takes more than a year (${SLEEP_DAYS_MAX} days): sleep several times, or start a run later with run(…, { at })`,
+    `${what} takes more than a year: sleep several times, or start a run later with run(…, { at })`,
   );
 }
 
@@ -196,7 +195,7 @@ function checkMatch(match: Match, what: string): Match {
       (leaves.has(typeof value) && !Number.isNaN(value) && Math.abs(Number(value)) !== Infinity);
     if (!PATH.test(path) || !isLeaf)
       throw new TypeError(
-        `match of ${what} has no plain value at '${path}': give a path such as 'payload.id' a text, a number, true, false or null`,
+        `match of ${what} has no plain value at '${path}': give a path such as 'payload.id' a text, number, boolean or null`,
       );
     checkBytes(JSON.stringify(value), `the value at '${path}' in match of ${what}`, VALUE_BYTES_MAX);
   }
