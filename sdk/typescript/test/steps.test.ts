@@ -104,10 +104,7 @@ test.each<[(step: any) => Promise<unknown>, string]>([
   [(step) => step.sleep('x', -1), "the sleep 'x' is negative: give 0 or more"],
   [(step) => step.sleep('x', Number.NaN), "the sleep 'x' is no duration: give milliseconds"],
   [(step) => step.sleep('x', '5 minuts'), "the sleep 'x' is no duration: give milliseconds"],
-  [
-    (step) => step.sleep('x', year + 1),
-    "the sleep 'x' takes more than a year: sleep several times",
-  ],
+  [(step) => step.sleep('x', year + 1), "the sleep 'x' takes more than a year: sleep several times"],
   [(step) => step.sleep('x', 1, { wsa: 'y' }), "has the option 'wsa'"],
   [(step) => step.sleep('', 1), 'a step needs a name'],
   [(step) => step.sleep('x', 1, { was: '' }), "the former name of the sleep 'x' needs a name"],
