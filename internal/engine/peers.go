@@ -229,7 +229,7 @@ func (p *peers) sendBefore(begun time.Time) time.Time {
 	defer p.mu.Unlock()
 	var known time.Time
 	for _, v := range p.views {
-		if v.learned.Before(begun) {
+		if !v.learned.After(begun) {
 			known = v.began
 		}
 	}

@@ -52,7 +52,7 @@ func (e *Engine) play(l *live, f *fresh) {
 	}
 	started, before := time.Now(), e.peers.sendBefore(begun)
 	if !started.Before(before) {
-		e.void(l, workflow.Void{CallID: l.callID, RetryAt: e.now()}, "the store took too long to keep its begin")
+		e.void(l, workflow.Void{CallID: l.callID, RetryAt: e.now().Add(retryPause)}, "the store took too long to keep its begin")
 		return
 	}
 	outcome := e.caller.Do(ctx, call.Request{
