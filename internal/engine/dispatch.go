@@ -140,7 +140,7 @@ func (e *Engine) room(q *queue) bool {
 func (e *Engine) runQueues() {
 	net := time.NewTicker(e.net(dispatchNet))
 	defer net.Stop()
-	for {
+	for e.ctx.Err() == nil {
 		select {
 		case <-net.C:
 			e.pumpAll()

@@ -28,7 +28,7 @@ const (
 // runDue starts the runs of schedules' ticks, and emits the events whose time has come. Which of several nodes does it is decided by the
 // store: a schedule's version, a kept event's row (D2).
 func (e *Engine) runDue() {
-	for {
+	for e.ctx.Err() == nil {
 		wait := e.net(dueNet)
 		if e.peers.leads() {
 			e.tickDue()

@@ -131,6 +131,7 @@ type Engine struct {
 	processes map[string]*process
 	queues    map[appID]*queue
 	waiters   map[string]*waiter // of runs that somebody waits for
+	questions time.Duration      // so many were raised, in nanoseconds
 	stopping  bool
 	pulse     time.Time // when this process was last known not to stand still
 

@@ -72,7 +72,7 @@ func (e *Engine) runMatching() {
 	net := time.NewTicker(e.netOf(matchNet, matchNetShared))
 	defer net.Stop()
 	var asked []passRequest
-	for {
+	for e.ctx.Err() == nil {
 		err := m.pass()
 		for _, r := range asked {
 			r.done <- errors.Join(err, m.troubled[r.runID])

@@ -90,6 +90,9 @@ func (e *Engine) beat() error {
 // whoever waits too.
 func (e *Engine) lookAround(beaten bool) error {
 	before, _ := e.peers.looked()
+	if e.ctx.Err() != nil {
+		return e.ctx.Err() // and not, at random, what the select finds first
+	}
 	select {
 	case e.peers.looking <- struct{}{}:
 		defer func() { <-e.peers.looking }()

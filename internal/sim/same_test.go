@@ -26,19 +26,22 @@ const playsMax = 100
 func TestASeedGivesTheSameTraceByteForByte(t *testing.T) {
 	short(t)
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection also makes goroutines give way: between plays alone
-	const seeds = 100
-	for seed := uint64(1); seed <= seeds; seed++ {
-		sameTrace(t, seed)
+	for _, form := range sim.Forms {
+		t.Run(string(form), func(t *testing.T) {
+			for seed := *fromFlag; seed < *fromFlag+uint64(*sameFlag); seed++ {
+				sameTrace(t, seed, form)
+			}
+		})
 	}
 }
 
 // sameTrace plays a seed twice, and again where the traces differ for what may be the machine's doing.
-func sameTrace(t *testing.T, seed uint64) {
+func sameTrace(t *testing.T, seed uint64, form sim.Form) {
 	t.Helper()
 	var first, second []string
 	for range playsMax {
-		one, disturbed := traceOf(t, seed)
-		two, again := traceOf(t, seed)
+		one, disturbed := traceOf(t, seed, form)
+		two, again := traceOf(t, seed, form)
 		if one == two {
 			return
 		}
@@ -57,11 +60,11 @@ func sameTrace(t *testing.T, seed uint64) {
 }
 
 // traceOf is the trace of a play, and for how long the play had no processor.
-func traceOf(t *testing.T, seed uint64) (trace string, disturbed time.Duration) {
+func traceOf(t *testing.T, seed uint64, form sim.Form) (trace string, disturbed time.Duration) {
 	t.Helper()
 	runtime.GC()
 	startedAt, startedCPU := time.Now(), processorTime(t)
-	r := play(t, seed, "memory", sim.NewReport())
+	r := playAs(t, seed, "memory", sim.NewReport(), form)
 	disturbed = time.Since(startedAt) - (processorTime(t) - startedCPU)
 	return r.Trace(), disturbed
 }

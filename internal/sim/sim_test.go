@@ -25,6 +25,7 @@ var (
 	seedFlag  = flag.Uint64("seed", 0, "play this seed alone; with -v its whole trace is shown")
 	seedsFlag = flag.Int("seeds", 0, "the long form: play so many seeds, on all cores")
 	fromFlag  = flag.Uint64("from", 1, "the first seed of the long form")
+	sameFlag  = flag.Int("same", 40, "how many seeds of each form are played twice, for the same trace")
 	storeFlag = flag.String("store", "memory", "what the long form runs on: memory or sqlite")
 	formFlag  = flag.String("form", string(sim.FormWhole), fmt.Sprintf("with -seed or -seeds: what the seeds are seeds of, one of %v", sim.Forms))
 	partFlag  = flag.String("part", "", "for the long form's own processes: where the report goes")
