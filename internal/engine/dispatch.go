@@ -39,7 +39,8 @@ type queue struct {
 	more     bool                 // the store has ready runs that are not in memory
 	look     bool                 // it is looked at before the next run is taken: what it has may be due earlier than what is in line
 	hints    chan<- *queue
-	alarm    *time.Timer // hints when the first in line is due, where that is later; nil: not set
+	alarm    *time.Timer   // hints when the first in line is due, where that is later; nil: not set
+	apart    time.Duration // by which it hints later than other apps' do for the same instant: else their order would be nobody's
 }
 
 // wake hints that a slot or a run is there.
@@ -55,7 +56,7 @@ func (q *queue) wakeIn(d time.Duration) {
 	if q.alarm != nil {
 		q.alarm.Stop()
 	}
-	q.alarm = time.AfterFunc(d, q.wake)
+	q.alarm = time.AfterFunc(d+q.apart, q.wake)
 }
 
 // readyHeap is ordered by the time since which a run is due.
@@ -76,7 +77,7 @@ func (h *readyHeap) Pop() any {
 func (e *Engine) queue(id appID) *queue {
 	q := e.queues[id]
 	if q == nil {
-		q = &queue{id: id, waiting: map[string]time.Time{}, more: true, look: true, hints: e.hints}
+		q = &queue{id: id, waiting: map[string]time.Time{}, more: true, look: true, hints: e.hints, apart: time.Duration(len(e.queues))}
 		e.queues[id] = q
 	}
 	return q
