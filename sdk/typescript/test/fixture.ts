@@ -4,7 +4,7 @@ import { Encoded } from '../src/core/text.js';
 
 /** What the workflows of transcripts are written in: asks for a step, and combines what was asked for. */
 export interface Language {
-  ask: (name: string, ask: Ask, body?: (log: Write) => void) => Promise<any>;
+  ask: (name: string, ask: Ask, body?: (log: Write) => void, was?: string) => Promise<any>;
   combine: (how: Combinator, promises: Promise<unknown>[]) => Promise<unknown>;
   /** Never settles. */
   restart: (payload: unknown) => Promise<never>;
@@ -21,14 +21,14 @@ const hour = 3_600_000;
 function step(
   { ask, retries }: Language,
   name: string,
-  more: { check?: boolean; once?: boolean } = {},
+  { was, ...more }: { check?: boolean; once?: boolean; was?: string } = {},
   body?: (log: Write) => void,
 ): Promise<any> {
-  return ask(name, { op: 'run', kind: 'run', retries, ...more }, body);
+  return ask(name, { op: 'run', kind: 'run', retries, ...more }, body, was);
 }
 
-function undo({ ask }: Language, name: string): Promise<unknown> {
-  return ask(name, { op: 'undo', kind: 'undo' });
+function undo({ ask }: Language, name: string, was?: string): Promise<unknown> {
+  return ask(name, { op: 'undo', kind: 'undo' }, undefined, was);
 }
 
 function sleep({ ask }: Language, name: string, delayMs: number): Promise<unknown> {
@@ -43,6 +43,11 @@ export const fixtures = {
   'one step': (l: Language) => step(l, 'a'),
   'two steps': async (l: Language) => [await step(l, 'a'), await step(l, 'b')],
   'same name': async (l: Language) => [await step(l, 'a'), await step(l, 'a'), await step(l, 'a')],
+  renamed: async (l: Language) => [await step(l, 'b', { was: 'a' }), await step(l, 'a')],
+  'undo renamed': async (l: Language) => {
+    await undo(l, 'b', 'a');
+    return step(l, 'a');
+  },
   caught: (l: Language) => step(l, 'a').catch((error: Error) => error.message),
   throws: async (l: Language) => {
     await step(l, 'a');

@@ -101,13 +101,13 @@ class Stage {
   private play(part: Part): void {
     const ids = new Map<Promise<unknown>, number>();
     const prefix = part === undefined ? '' : `${part}: `;
-    const ask: Language['ask'] = (name, ask, body) => {
+    const ask: Language['ask'] = (name, ask, body, was) => {
       const id = this.steps++;
       const promise = new Promise((resolve, reject) =>
         this.code.set(id, { resolve, reject, ...(body !== undefined && { body }) }),
       );
       ids.set(promise, id);
-      this.apply({ on: 'asked', id, name: prefix + name, ask, part });
+      this.apply({ on: 'asked', id, name: prefix + name, was, ask, part });
       return promise;
     };
     const combine: Language['combine'] = (how, promises) => {

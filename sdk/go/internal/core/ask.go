@@ -117,7 +117,11 @@ func (m *Machine) identify(s *Step, was string) {
 	}
 	if m.knows(old) {
 		s.Name, s.Number = old.name, old.number
-		m.counts[was] = max(m.counts[was], s.Number) // a step that kept the name comes after it
+		last := s.Number
+		if s.kind() == wire.KindUndo {
+			last = s.body().number
+		}
+		m.counts[was] = max(m.counts[was], last) // a step that kept the name comes after it
 	}
 }
 

@@ -156,6 +156,14 @@ var fixtures = map[string]function{
 		c.run("a")
 		return nil, &thrown{&wire.Error{Name: "Error", Message: "no"}, false}
 	},
+	"renamed": func(c *code) (json.RawMessage, *thrown) {
+		x := c.ask("b", AskOptions{Retries: c.r.retries, Was: "a"})
+		return list(x.Output, c.run("a").Output), nil
+	},
+	"undo renamed": func(c *code) (json.RawMessage, *thrown) {
+		c.ask("b", AskOptions{Terms: &wire.Terms{Op: wire.OpUndo, Kind: wire.KindUndo}, Undo: "its body", Was: "a"})
+		return c.run("a").Output, nil
+	},
 	"sleep": func(c *code) (json.RawMessage, *thrown) {
 		x := c.run("a")
 		c.sleep("nap", time.Hour)

@@ -29,15 +29,18 @@ export class Identity {
   }
 
   /**
-   * The next step of a name. A renamed one keeps the name that the run has it under, also where it was cut off: else one at
-   * most once would begin a second time. It counts under both (S7). An undo takes two counts, of which the second is its body's.
+   * The next step of a name. A renamed one that the run has under its old name alone keeps that, also where it was cut off: else one at
+   * most once would begin a second time (S7). An undo takes two counts, of which the second is its body's.
    */
   next(name: string, was: string | undefined, counts: 1 | 2): StepName {
     const now = this.count(name, counts);
-    if (was === undefined || was === name) return now;
-    const before = this.count(was, counts);
-    if (this.kindOf(before) !== undefined) return before;
-    return this.begun.get(before) !== undefined && !this.isKnown(now) ? before : now;
+    if (was === undefined || this.isKnown(now)) return now;
+    const before = { name: was, number: Math.max((this.numbers.get(was) ?? 0) + 1, now.number) };
+    if (this.isKnown(before)) {
+      this.numbers.set(was, before.number + counts - 1);
+      return before;
+    }
+    return now;
   }
 
   private count(name: string, counts: 1 | 2): StepName {
@@ -67,8 +70,7 @@ export class Identity {
 
   /** The kind of step that the run has under a name and number. */
   private kindOf(step: StepName): string | undefined {
-    const retrying = this.retrying.get(step) === undefined ? undefined : 'run';
-    return this.history.get(step)?.kind ?? this.waiting.get(step) ?? retrying;
+    return this.history.get(step)?.kind ?? this.waiting.get(step) ?? (this.retrying.get(step) && 'run');
   }
 
   /** Whether the wait was registered in an earlier call. */
