@@ -137,6 +137,7 @@ func (w *world) takeOver(f faultPlan) {
 	w.zombie = old
 	w.mu.Unlock()
 	w.trace.add(old.name, "wakes", "")
+	w.disturb() // its successor may have died
 	old.resume()
 	rest(f.away)
 	w.vacate(old)
