@@ -20,6 +20,9 @@ import (
 // nodeCounts are how many servers share the database, each on the same machine.
 var nodeCounts = []int{1, 3}
 
+// nodeFlights has one in which each of three nodes has as much to do as one has at its best.
+var nodeFlights = append(flights, 1024)
+
 // settleTime is longer than a server that joins others takes no work.
 const settleTime = 6 * time.Second
 
@@ -52,7 +55,7 @@ func measureNodes(binary string, d time.Duration) error {
 	defer app.stop()
 	var figures []shared
 	for _, nodes := range nodeCounts {
-		for _, flight := range flights {
+		for _, flight := range nodeFlights {
 			f, err := site{binary, server, app}.measure(nodes, flight, d)
 			if err != nil {
 				return err
@@ -131,7 +134,7 @@ func startNode(binary, store, app string) (*part, error) {
 		return nil, err
 	}
 	env := []string{"NELKAP_SIGNING_KEY=" + signingKey, "NELKAP_API_KEY=" + apiKey, "NELKAP_STORE=" + store}
-	return start("a server", address, env, binary, "serve", "--addr", address, "--app", "http://"+app, "--concurrency", "256")
+	return start("a server", address, env, binary, "serve", "--addr", address, "--app", "http://"+app, "--concurrency", "1024")
 }
 
 // moment is what was used until then.
