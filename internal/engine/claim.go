@@ -15,19 +15,12 @@ import (
 	"github.com/nelkap/nelkap/internal/workflow"
 )
 
-// life is what frees a claim; zero: nothing does (K3).
-type life struct {
-	UntilFailed bool  `json:"untilFailed,omitzero"`
-	ForMs       int64 `json:"forMs,omitzero"`
-}
-
 // claim takes a key for a run, or finds who owns it: the owner is the run itself where the claim is its own (K4).
 func (e *Engine) claim(ctx context.Context, run *workflow.Run, f wire.Fence, item *wire.Item) (owner string, err error) {
-	rule, err := json.Marshal(life{UntilFailed: item.Until == wire.UntilFailed, ForMs: item.ForMs})
-	if err != nil {
-		return "", err
+	key := store.Key{
+		Env: run.Env, Kind: store.KeyClaim, Scope: runScope(*run) + "\x00" + item.Name, Key: item.Key, Owner: run.ID,
+		LastsFor: time.Duration(item.ForMs) * time.Millisecond, UntilFailed: item.Until == wire.UntilFailed,
 	}
-	key := store.Key{Env: run.Env, Kind: store.KeyClaim, Scope: runScope(*run) + "\x00" + item.Name, Key: item.Key, Owner: run.ID, Answer: rule}
 	fence := store.SaveSteps{RunID: run.ID, CallID: f.Call, Nonce: f.Nonce}
 	for range applyTries {
 		res, err := e.committer.commit(store.Change{store.TakeKey{Key: key, Now: e.now()}, fence})
@@ -48,11 +41,7 @@ func (e *Engine) claim(ctx context.Context, run *workflow.Run, f wire.Fence, ite
 		if err != nil {
 			return "", err
 		}
-		free, err := e.freed(run, standing, status, endedAt)
-		if err != nil {
-			return "", err
-		}
-		if !free {
+		if !e.freed(run, standing, status, endedAt) {
 			return standing.Owner, nil
 		}
 		_, err = e.committer.commit(store.Change{store.PassKey{Key: key, From: standing.Owner}, fence})
@@ -76,17 +65,9 @@ func (e *Engine) ownerOf(ctx context.Context, key store.Key) (workflow.Status, t
 }
 
 // freed tells whether a claim may pass on: by its own rule, or from an ended run to a replay of it (K3, K5).
-func (e *Engine) freed(run *workflow.Run, key store.Key, status workflow.Status, endedAt time.Time) (bool, error) {
-	if !status.Final() {
-		return false, nil
-	}
-	var rule life
-	if err := json.Unmarshal(key.Answer, &rule); err != nil {
-		return false, err
-	}
-	return run.ReplayOf == key.Owner ||
-		(rule.UntilFailed && status == workflow.Failed) ||
-		(rule.ForMs > 0 && !e.now().Before(endedAt.Add(time.Duration(rule.ForMs)*time.Millisecond))), nil
+func (e *Engine) freed(run *workflow.Run, key store.Key, status workflow.Status, endedAt time.Time) bool {
+	at := key.FreeAt(status, endedAt)
+	return status.Final() && (run.ReplayOf == key.Owner || !at.IsZero() && !e.now().Before(at))
 }
 
 // callbackOutput is what the code gets of a callback.

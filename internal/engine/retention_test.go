@@ -187,6 +187,29 @@ func TestAClaimOutlivesItsOwner(t *testing.T) {
 	}
 }
 
+// K3: what is free, and nobody's, is kept no longer.
+func TestAClaimThatIsFreeGoesAfterItsOwner(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		clock, pass := stepping()
+		a := newApp(wire.Workflow{Name: "w"})
+		n, s := startApp(t, a, engine.Options{RunsFor: twoDays, Clock: clock})
+		n.start(t, "w")
+		first := a.next(t, time.Second)
+		n.save(first, "n", 0, wire.Item{Op: wire.OpClaim, Kind: "claim", Name: "order", Number: 1, Key: "o_1", ForMs: (72 * time.Hour).Milliseconds()})
+		first.end(t, wire.End{Type: wire.Completed})
+		synctest.Wait()
+		pass(twoDays)
+		for _, left := range []int{1, 0} {
+			claims, err := s.Keys(context.Background(), store.KeyQuery{Env: engine.DefaultEnv, Kind: store.KeyClaim, Scope: "app\x00w\x00order"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want(t, "claims", len(claims), left)
+			pass(24 * time.Hour)
+		}
+	})
+}
+
 // However many keys expire, those of ten minutes are gone with one sweep.
 func TestAllKeysThatHaveExpiredAreDropped(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -50,11 +50,9 @@ type claimID struct{ scope, key string }
 
 // claimed is who owns a claim, and what frees it.
 type claimed struct {
-	owner string
-	rule  struct {
-		UntilFailed bool
-		ForMs       int64
-	}
+	owner       string
+	lastsFor    time.Duration
+	untilFailed bool
 }
 
 // insertedChild takes in the run that an invoke has started: one for each step, with what its parent gave it (K1).
@@ -380,9 +378,9 @@ func (t *witness) frees(c *claimed, to, owner *record, now time.Time) error {
 		return errHolds
 	case to.ReplayOf == owner.ID:
 		t.how = claimOfReplay
-	case c.rule.UntilFailed && owner.Status == workflow.Failed:
+	case c.untilFailed && owner.Status == workflow.Failed:
 		t.how = claimOfFailed
-	case c.rule.ForMs > 0 && !now.Before(owner.EndedAt.Add(time.Duration(c.rule.ForMs)*time.Millisecond)):
+	case c.lastsFor > 0 && !now.Before(owner.EndedAt.Add(c.lastsFor)):
 		t.how = claimOfTime
 	default:
 		return errHolds
@@ -390,19 +388,21 @@ func (t *witness) frees(c *claimed, to, owner *record, now time.Time) error {
 	return nil
 }
 
-// takes takes in that a run has taken a claim.
-func (t *witness) takes(key store.Key) {
+// takes takes in that a run has taken a claim that nobody had, or whose owner was dropped and that was free then.
+func (t *witness) takes(n *node, key store.Key) {
 	id := claimID{key.Scope, key.Key}
 	if c := t.claims[id]; c != nil {
-		t.broken("W8", "run %s took the claim %q, which run %s has", key.Owner, key.Key, c.owner)
+		owner := t.runs[c.owner]
+		if err := t.frees(c, t.runs[key.Owner], owner, n.latest()); err != nil || !owner.dropped {
+			t.broken("W8", "run %s took the claim %q, which run %s has", key.Owner, key.Key, c.owner)
+		}
+		t.world.report.reached(passedGone)
 	}
 	t.claims[id] = newClaimed(key)
 }
 
 func newClaimed(key store.Key) *claimed {
-	c := &claimed{owner: key.Owner}
-	json.Unmarshal(key.Answer, &c.rule, json.MatchCaseInsensitiveNames(true)) //nolint:errcheck // the engine wrote it
-	return c
+	return &claimed{owner: key.Owner, lastsFor: key.LastsFor, untilFailed: key.UntilFailed}
 }
 
 // passes takes in that a claim has passed from its owner to another run.

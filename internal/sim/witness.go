@@ -293,7 +293,7 @@ func (w *walk) ops(change []store.Op) {
 				}
 				w.t.keyUntil = op.Key.ExpiresAt
 				if op.Key.Kind == store.KeyClaim {
-					w.t.takes(op.Key)
+					w.t.takes(w.node, op.Key)
 				}
 				w.ops(op.Then)
 			} else if op.Key.Kind == store.KeySend {

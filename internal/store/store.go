@@ -496,11 +496,26 @@ type Key struct {
 	Owner     string
 	Hash      string // of the payload that came with it
 	Differs   bool   // it was asked for again with another hash
-	Answer    []byte // of a request: what was answered; of a claim: what frees it; of a delivery: its events
+	Answer    []byte // of a request: what was answered; of a delivery: its events
 	ExpiresAt time.Time
 	// OwnerStatus and OwnerEndedAt are, of a claim whose owner has been dropped, how and when it ended; set by DropRuns.
 	OwnerStatus  workflow.Status
 	OwnerEndedAt time.Time
+	// LastsFor and UntilFailed free a claim: so long after its owner's end, and at once where that has failed. Zero: neither does (K3).
+	LastsFor    time.Duration
+	UntilFailed bool
+}
+
+// FreeAt is when a claim is free whose owner ended so; zero: never.
+func (k *Key) FreeAt(owner workflow.Status, endedAt time.Time) time.Time {
+	switch {
+	case k.UntilFailed && owner == workflow.Failed:
+		return endedAt
+	case k.LastsFor > 0:
+		return endedAt.Add(k.LastsFor)
+	default:
+		return time.Time{}
+	}
 }
 
 // KeyQuery selects the keys of one scope that are alive at Now.

@@ -31,7 +31,7 @@ func (s *Store) dropRuns(op store.DropRuns) int {
 		delete(s.runs, r.ID)
 		for _, k := range s.keys {
 			if k.Kind == store.KeyClaim && k.Owner == r.ID {
-				k.OwnerStatus, k.OwnerEndedAt = r.Status, r.EndedAt
+				k.OwnerStatus, k.OwnerEndedAt, k.ExpiresAt = r.Status, r.EndedAt, k.FreeAt(r.Status, r.EndedAt)
 			}
 		}
 		for hash, c := range s.callbacks {

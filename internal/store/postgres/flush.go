@@ -259,6 +259,8 @@ func (v *view) flushKeys() {
 		t.time(k.ExpiresAt)
 		t.list(string(k.OwnerStatus))
 		t.time(k.OwnerEndedAt)
+		t.int(k.LastsFor.Milliseconds())
+		t.bool(k.UntilFailed)
 		k.stored, k.changed = true, false
 	}
 	v.put(sqlInsertKeys, inserted)

@@ -4,6 +4,7 @@ import (
 	"encoding/json/v2"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/workflow"
@@ -234,6 +235,7 @@ func scanKey(r *scanner) store.Key {
 		Env: r.text(), Kind: store.KeyKind(r.text()), Scope: r.text(), Key: r.text(), Owner: r.text(), Hash: r.text(),
 		Differs: r.bool(), Answer: r.blob(), ExpiresAt: r.time(),
 		OwnerStatus: workflow.Status(r.text()), OwnerEndedAt: r.time(),
+		LastsFor: time.Duration(r.int()) * time.Millisecond, UntilFailed: r.bool(),
 	}
 }
 

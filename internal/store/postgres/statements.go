@@ -20,7 +20,7 @@ const (
 	// A subquery, not a join: whatever the planner believes of a table that it has no statistics of, it looks up these rows alone.
 	childLives      = `, coalesce((SELECT ended_at = 0 FROM runs AS child WHERE child.id=waits.child), false)`
 	eventColumns    = `position, env, name, id, payload, created_at, runs`
-	keyColumns      = `keys.env, keys.kind, keys.scope, keys.key, keys.owner, keys.hash, keys.differs, keys.answer, keys.expires_at, keys.owner_status, keys.owner_ended_at`
+	keyColumns      = `keys.env, keys.kind, keys.scope, keys.key, keys.owner, keys.hash, keys.differs, keys.answer, keys.expires_at, keys.owner_status, keys.owner_ended_at, keys.lasts_ms, keys.until_failed`
 	scheduleColumns = `env, id, app, workflow, expression, timezone, catch_up, payload, declared, paused, version, cursor_at, next_at, created_at`
 	deliveryColumns = `id, env, hook, provider, status, reason, provider_id, redelivery_of, events, received_at, bytes, position`
 )

@@ -50,7 +50,8 @@ const (
 				WINDOW before AS (ORDER BY ended_at, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) AS summed
 			WHERE ($3::bigint = 0 OR coalesce(rows, 0) < $3::bigint) AND ($4::bigint = 0 OR coalesce(bytes, 0) < $4::bigint)),
 		claims AS MATERIALIZED (SELECT FROM keys WHERE kind='claim' AND owner = ANY(ARRAY(SELECT id FROM old)) ORDER BY env, scope, key FOR UPDATE),
-		told AS (UPDATE keys SET (owner_status, owner_ended_at) = (SELECT status, ended_at FROM old WHERE old.id=keys.owner)
+		told AS (UPDATE keys SET (owner_status, owner_ended_at, expires_at) = (SELECT status, ended_at,
+				CASE WHEN until_failed AND status = 'failed' THEN ended_at WHEN lasts_ms > 0 THEN ended_at + lasts_ms ELSE 0 END FROM old WHERE old.id=keys.owner)
 			WHERE (SELECT count(*) FROM claims) > 0 AND kind='claim' AND owner = ANY(ARRAY(SELECT id FROM old))),
 		old_steps AS (DELETE FROM steps USING old WHERE steps.run=old.seq),
 		old_chapters AS (DELETE FROM chapters USING old WHERE chapters.run=old.seq),
@@ -140,12 +141,14 @@ const (
 	sqlInsertEvents = `INSERT INTO events (position, env, name, id, payload, created_at, runs)
 		SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bigint[], $7::bigint[])`
 	sqlUpdateLastEvent = `UPDATE counters SET value=$1::bigint WHERE name='events'`
-	sqlInsertKeys      = `INSERT INTO keys (env, kind, scope, key, owner, hash, differs, answer, expires_at, owner_status, owner_ended_at)
-		SELECT * FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bytea[], $7::boolean[], $8::bytea[], $9::bigint[], $10::text[], $11::bigint[])`
+	sqlInsertKeys      = `INSERT INTO keys (env, kind, scope, key, owner, hash, differs, answer, expires_at, owner_status, owner_ended_at, lasts_ms, until_failed)
+		SELECT * FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bytea[], $7::boolean[], $8::bytea[], $9::bigint[], $10::text[], $11::bigint[],
+			$12::bigint[], $13::boolean[])`
 	sqlUpdateKeys = `UPDATE keys SET owner=u.owner, hash=u.hash, differs=u.differs, answer=u.answer, expires_at=u.expires_at,
-			owner_status=u.owner_status, owner_ended_at=u.owner_ended_at
-		FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bytea[], $7::boolean[], $8::bytea[], $9::bigint[], $10::text[], $11::bigint[])
-			AS u(env, kind, scope, key, owner, hash, differs, answer, expires_at, owner_status, owner_ended_at)
+			owner_status=u.owner_status, owner_ended_at=u.owner_ended_at, lasts_ms=u.lasts_ms, until_failed=u.until_failed
+		FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bytea[], $7::boolean[], $8::bytea[], $9::bigint[], $10::text[], $11::bigint[],
+				$12::bigint[], $13::boolean[])
+			AS u(env, kind, scope, key, owner, hash, differs, answer, expires_at, owner_status, owner_ended_at, lasts_ms, until_failed)
 		WHERE keys.env=u.env AND keys.kind=u.kind AND keys.scope=u.scope AND keys.key=u.key`
 	sqlDeleteKeysOfScopes = `DELETE FROM keys USING unnest($1::bytea[], $2::text[], $3::bytea[]) AS u(env, kind, scope)
 		WHERE keys.env=u.env AND keys.kind=u.kind AND keys.scope=u.scope`

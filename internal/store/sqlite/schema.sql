@@ -259,6 +259,8 @@ CREATE TABLE keys (
   expires_at     INTEGER NOT NULL,
   owner_status   TEXT NOT NULL,    -- of a claim whose owner has been dropped: how it ended
   owner_ended_at INTEGER NOT NULL, -- and when
+  lasts_ms       INTEGER NOT NULL, -- a claim is free so long after its owner's end; 0: it is not
+  until_failed   INTEGER NOT NULL, -- it is free where its owner failed
   PRIMARY KEY (env, kind, scope, key)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX keys_expiry ON keys (expires_at) WHERE expires_at > 0;

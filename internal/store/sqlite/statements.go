@@ -18,7 +18,7 @@ const (
 	waitColumns     = `waits.id, runs.id, runs.env, waits.name, waits.number, waits.kind, waits.due_at, waits.child, waits.of_number,
 		waits.event, waits.after, waits.looked, waits.orphan FROM waits JOIN runs ON runs.seq = waits.run`
 	eventColumns = `position, env, name, id, payload, created_at, runs`
-	keyColumns   = `env, kind, scope, key, owner, hash, differs, answer, expires_at, owner_status, owner_ended_at`
+	keyColumns   = `env, kind, scope, key, owner, hash, differs, answer, expires_at, owner_status, owner_ended_at, lasts_ms, until_failed`
 )
 
 // Runs.
@@ -57,7 +57,8 @@ const (
 	sqlSelectOldRuns = `SELECT seq, id, (SELECT coalesce(sum(coalesce(length(output), 0) + coalesce(length(error), 0)), 0) FROM steps WHERE steps.run=runs.seq AND steps.restart=runs.restart)
 		FROM runs WHERE ended_at > 0 AND ended_at <= +? AND NOT EXISTS (SELECT 1 FROM waits WHERE waits.run = runs.seq)
 		AND NOT EXISTS (SELECT 1 FROM waits WHERE waits.kind = 'invoke' AND waits.child = runs.id) ORDER BY ended_at, id LIMIT +?`
-	sqlTellClaims = `UPDATE keys SET (owner_status, owner_ended_at) = (SELECT status, ended_at FROM runs WHERE runs.seq=?1)
+	sqlTellClaims = `UPDATE keys SET (owner_status, owner_ended_at, expires_at) = (SELECT status, ended_at,
+		CASE WHEN until_failed AND status = 'failed' THEN ended_at WHEN lasts_ms > 0 THEN ended_at + lasts_ms ELSE 0 END FROM runs WHERE runs.seq=?1)
 		WHERE kind = 'claim' AND owner = (SELECT id FROM runs WHERE runs.seq=?1)`
 	sqlDropRun       = `DELETE FROM runs WHERE seq=?`
 	sqlDropRunValues = `DELETE FROM run_values WHERE run=?`
@@ -133,7 +134,7 @@ const (
 		SELECT position FROM (SELECT position, created_at, sum(bytes) OVER (ORDER BY position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
 			FROM (SELECT position, created_at, coalesce(length(payload), 0) AS bytes FROM events ORDER BY position LIMIT +?2))
 		WHERE (+?3=0 OR coalesce(before, 0) < +?3) AND created_at <= +?1 AND position < (SELECT max(position) FROM events))`
-	sqlPutKey          = `INSERT OR REPLACE INTO keys (env, kind, scope, key, owner, hash, differs, answer, expires_at, owner_status, owner_ended_at) VALUES (?,?,?,?,?,?,?,?,?,?,?)`
+	sqlPutKey          = `INSERT OR REPLACE INTO keys (env, kind, scope, key, owner, hash, differs, answer, expires_at, owner_status, owner_ended_at, lasts_ms, until_failed) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)`
 	sqlSelectKey       = `SELECT ` + keyColumns + ` FROM keys WHERE env=+? AND kind=+? AND scope=+? AND key=+? AND (expires_at=0 OR expires_at>+?)`
 	sqlSelectKeys      = `SELECT ` + keyColumns + ` FROM keys WHERE env=+? AND kind=+? AND scope=+? AND key >= +? AND key < +? AND (expires_at=0 OR expires_at>+?) ORDER BY key`
 	sqlSelectKeyBeside = `SELECT ` + keyColumns + ` FROM keys WHERE env=+?1 AND kind=+?2 AND scope=+?3 AND key=+?7 AND key >= +?4 AND key < +?5 AND (expires_at=0 OR expires_at>+?6)

@@ -548,6 +548,8 @@ func (s *Store) putKey(k store.Key) error {
 			b.time(k.ExpiresAt)
 			b.text(string(k.OwnerStatus))
 			b.time(k.OwnerEndedAt)
+			b.int(k.LastsFor.Milliseconds())
+			b.bool(k.UntilFailed)
 		})
 }
 

@@ -207,6 +207,8 @@ func (m *machine) op(r *rapid.T) store.Op {
 		}
 		if key.Kind == store.KeyClaim {
 			key.Owner = NewRun(rapid.IntRange(0, 3).Draw(r, "owner")).ID
+			key.LastsFor = time.Duration(rapid.IntRange(0, 2).Draw(r, "lasts for")) * time.Second
+			key.UntilFailed = rapid.Bool().Draw(r, "until failed")
 		}
 		if rapid.Bool().Draw(r, "expires") {
 			key.ExpiresAt = now.Add(3 * time.Second)

@@ -180,6 +180,42 @@ func droppedRunsLeaveTheirKeys(t *testing.T, s store.Store) {
 	}
 }
 
+func claimsOfDroppedRunsExpire(t *testing.T, s store.Store) {
+	for n, c := range []struct {
+		claim   store.Key
+		outcome workflow.Status
+	}{
+		{store.Key{Key: "for ever"}, workflow.Failed},
+		{store.Key{Key: "for a minute", LastsFor: time.Minute}, workflow.Completed},
+		{store.Key{Key: "until it fails, and it did not", UntilFailed: true}, workflow.Completed},
+		{store.Key{Key: "until it fails, and it did", UntilFailed: true, LastsFor: time.Minute}, workflow.Failed},
+	} {
+		run := begun(t, s, n)
+		c.claim.Env, c.claim.Kind, c.claim.Scope, c.claim.Owner = "default", store.KeyClaim, "s", run.ID
+		must(t, s, store.TakeKey{Key: c.claim, Now: T0})
+		end := ending(t, run, 5)
+		end.Run.Status = c.outcome
+		must(t, s, end)
+	}
+	alive := func(at time.Time) (keys []string) {
+		list, err := s.Keys(context.Background(), store.KeyQuery{Env: "default", Kind: store.KeyClaim, Scope: "s", Now: at})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range list {
+			keys = append(keys, k.Key)
+		}
+		return keys
+	}
+	all := []string{"for a minute", "for ever", "until it fails, and it did", "until it fails, and it did not"}
+	equal(t, alive(T0.Add(time.Hour)), all) // while its owner is there, that says more
+	equal(t, dropped(t, s, 5, 10), 4)
+	equal(t, alive(T0.Add(65*time.Second-1)), []string{"for a minute", "for ever", "until it fails, and it did not"})
+	equal(t, alive(T0.Add(65*time.Second)), []string{"for ever", "until it fails, and it did not"})
+	equal(t, must(t, s, store.DropKeys{Now: T0.Add(65 * time.Second), Limit: 10}).Dropped, 2)
+	equal(t, alive(time.Time{}), []string{"for ever", "until it fails, and it did not"})
+}
+
 // What comes after a run that is gone, with its id and where a store has its rows in their place, begins with nothing.
 func droppedRunsLeaveNoHistory(t *testing.T, s store.Store) {
 	ctx, run := context.Background(), NewRun(1)

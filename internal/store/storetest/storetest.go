@@ -82,6 +82,7 @@ func Run(t *testing.T, open Open) {
 		{"of runs with long histories fewer are dropped at a time", longHistoriesAreDroppedAFewAtATime},
 		{"of runs with large results fewer are dropped at a time", largeHistoriesAreDroppedAFewAtATime},
 		{"a dropped run leaves its keys and nothing else (K3)", droppedRunsLeaveTheirKeys},
+		{"a claim of a dropped run expires when it is free (K3)", claimsOfDroppedRunsExpire},
 		{"what comes after a dropped run begins with nothing (W1, W9)", droppedRunsLeaveNoHistory},
 		{"a run that somebody has to hear of stays", awaitedRunsStay},
 		{"a delivery comes back as it came", deliveriesAreKept},

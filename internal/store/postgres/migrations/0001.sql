@@ -295,6 +295,8 @@ CREATE TABLE keys (
   expires_at     BIGINT NOT NULL,
   owner_status   TEXT NOT NULL,   -- of a claim whose owner has been dropped: how it ended
   owner_ended_at BIGINT NOT NULL, -- and when
+  lasts_ms       BIGINT NOT NULL, -- a claim is free so long after its owner's end; 0: it is not
+  until_failed   BOOLEAN NOT NULL, -- it is free where its owner failed
   PRIMARY KEY (env, kind, scope, key)
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX keys_expiry ON keys (expires_at) WHERE expires_at > 0;
