@@ -138,7 +138,7 @@ func (a *api) readBody(w http.ResponseWriter, r *http.Request, bytesMax int64) (
 		http.NewResponseController(w).SetReadDeadline(time.Time{}) //nolint:errcheck // as in limitBody: what follows may last
 		return b.bytes, b.done, nil
 	case errors.As(err, &tooLarge):
-		err = problem(http.StatusRequestEntityTooLarge, "body_too_large", "the body has more than "+strconv.FormatInt(bytesMax, 10)+" bytes")
+		err = problem(http.StatusRequestEntityTooLarge, "body_too_large", "the body has more than "+strconv.FormatInt(bytesMax, 10)+" bytes: have its sender send less, or a reference")
 	case errors.Is(err, errNoRoom):
 		err = problem(http.StatusTooManyRequests, "busy", "too many large bodies are being sent at once: try again after Retry-After")
 	default:

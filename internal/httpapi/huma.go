@@ -152,6 +152,9 @@ var codes = map[int]string{
 // sendJSON is the advice to a request of another type, which curl's -d makes unless it is told.
 const sendJSON = "send it with the header Content-Type: application/json"
 
+// storeElsewhere is the advice to who sends too much.
+const storeElsewhere = "store the data elsewhere and send a reference to it"
+
 // newHumaError makes the problems of requests that don't fit their description.
 func newHumaError(status int, message string, errs ...error) *apitype.Problem {
 	code := codes[status]
@@ -174,8 +177,11 @@ func newHumaError(status int, message string, errs ...error) *apitype.Problem {
 			p.Detail += ": " + err.Error()
 		}
 	}
-	if status == http.StatusUnsupportedMediaType {
+	switch status {
+	case http.StatusUnsupportedMediaType:
 		p.Detail += ": the body is JSON, " + sendJSON
+	case http.StatusRequestEntityTooLarge:
+		p.Detail += ": " + storeElsewhere
 	}
 	return p
 }

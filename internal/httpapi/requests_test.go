@@ -79,7 +79,10 @@ func TestBadRequestsAreRefusedWithWhatToDo(t *testing.T) {
 		"event: too deep":             {"/v1/events", `{"event":"a","payload":` + nested(201) + `}`, 422, "payload_too_deep"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s.do(raw{method: http.MethodPost, path: c.path, body: c.body, header: map[string]string{"Content-Type": "application/json"}}).problem(t, c.status, c.code)
+			p := s.do(raw{method: http.MethodPost, path: c.path, body: c.body, header: map[string]string{"Content-Type": "application/json"}}).problem(t, c.status, c.code)
+			if c.status == http.StatusRequestEntityTooLarge && !strings.Contains(p.Detail, "send a reference") {
+				t.Errorf("it does not say what to do: %s", p.Detail)
+			}
 		})
 	}
 	for _, body := range []string{`{"workflow":"echo","payload":` + text(4*mebi) + `}`, `{"workflow":"echo","payload":` + nested(200) + `}`} {

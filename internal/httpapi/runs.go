@@ -336,7 +336,7 @@ func (a *api) listRuns(ctx context.Context, in *runsInput) (*runsOutput, error) 
 // checkPayload bounds a payload in bytes and in depth.
 func checkPayload(payload []byte, bytesMax int) error {
 	if len(payload) > bytesMax {
-		return problem(http.StatusRequestEntityTooLarge, "payload_too_large", fmt.Sprintf("payload has %d bytes, and may have %d at most: store the data elsewhere and send a reference to it", len(payload), bytesMax))
+		return problem(http.StatusRequestEntityTooLarge, "payload_too_large", fmt.Sprintf("payload has %d bytes, and may have %d at most: "+storeElsewhere, len(payload), bytesMax))
 	}
 	if wire.Depth(payload) > wire.DepthMax {
 		return problem(http.StatusUnprocessableEntity, "payload_too_deep", fmt.Sprintf("payload is nested more than %d deep", wire.DepthMax))
