@@ -58,14 +58,14 @@ const REQUEST_LIMIT_MS = 30_000;
 
 /** A client. Reads its environment when it is used, not when it is made. Its members may be taken off it. */
 export class Nelkap {
-  readonly step: Step;
+  declare readonly step: Step;
   /**
    * Declares a workflow: a name or options, then its function, which is given the payload and a context. The function
    * may be played several times for one run, so work that leaves a mark belongs in its steps.
    */
-  readonly workflow: DefineWorkflow;
+  declare readonly workflow: DefineWorkflow;
   /** A workflow that lives elsewhere: another app, another language, or further down the same file. */
-  readonly ref: <W extends Workflow = Workflow<unknown, unknown>>(
+  declare readonly ref: <W extends Workflow = Workflow<unknown, unknown>>(
     name: string,
     options?: { app?: string },
   ) => Workflow<InputOf<W>, OutputOf<W>>;
@@ -73,54 +73,47 @@ export class Nelkap {
    * Starts a run. When the promise resolves, the run is on disk. In a step, a repeat of the step finds the same run;
    * outside steps in a workflow it starts one every time the code runs, and says so.
    */
-  readonly run: <Input, Output>(
+  declare readonly run: <Input, Output>(
     workflow: Workflow<Input, Output>,
     ...args: Args<Input, RunOptions>
   ) => Promise<RunHandle<Output>>;
   /** Emits an event, or several in one request. When the promise resolves, they are on disk. As `run`, it belongs in a step. */
-  readonly emit: {
+  declare readonly emit: {
     (events: readonly NewEvent[]): Promise<Emitted[]>;
     // The usual form comes last: TypeScript 7 reports the last overload's error only.
     <Name extends EventName>(event: NewEvent<Name>): Promise<Emitted>;
   };
   /** A run as it is now. */
-  readonly get: (runId: string) => Promise<Run>;
+  declare readonly get: (runId: string) => Promise<Run>;
   /** The output of a run that an earlier step started; throws as `RunHandle.result` does. */
-  readonly result: <Output = unknown>(
+  declare readonly result: <Output = unknown>(
     run: string | SavedHandle,
     workflow?: Workflow<any, Output>,
     options?: ResultOptions,
   ) => Promise<Output>;
   /** Asks for a run's end. Steps that run may still be saved; no step starts any more. */
-  readonly cancel: (runId: string) => Promise<Run>;
+  declare readonly cancel: (runId: string) => Promise<Run>;
   /** Starts a new run of the same workflow and payload, in which every step runs again. */
-  readonly replay: (runId: string, options?: ReplayOptions) => Promise<RunHandle>;
+  declare readonly replay: (runId: string, options?: ReplayOptions) => Promise<RunHandle>;
   /** Makes schedules at run time, and changes them. */
-  readonly schedules: Schedules;
+  declare readonly schedules: Schedules;
   /** The handler for hosts of web-standard requests; others have theirs in `nelkap/node` and `nelkap/express`. */
-  readonly handler: (options: HandlerOptions) => Handler;
+  declare readonly handler: (options: HandlerOptions) => Handler;
   /**
    * For deploys: starts no body, finishes and saves the running ones, and has the server call again. Resolves when no
    * call of this client is left; may be called twice.
    */
-  readonly stop: () => Promise<void>;
+  declare readonly stop: () => Promise<void>;
 
   constructor(options: NelkapOptions = {}) {
     const core: Core = { settings: new Settings(options), calls: new Set(), isStopping: false };
-    const members = membersOf(core, () => shared().context?.getStore());
-    cores.set(this, core);
-    this.step = members.step;
-    this.workflow = members.workflow;
-    this.ref = members.ref;
-    this.run = members.run;
-    this.emit = members.emit;
-    this.get = members.get;
-    this.result = members.result;
-    this.cancel = members.cancel;
-    this.replay = members.replay;
-    this.schedules = members.schedules;
-    this.handler = members.handler;
-    this.stop = members.stop;
+    cores.set(
+      Object.assign(
+        this,
+        membersOf(core, () => shared().context?.getStore()),
+      ),
+      core,
+    );
   }
 }
 
