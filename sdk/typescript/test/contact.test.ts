@@ -161,6 +161,30 @@ test.each(['superseded', 'ended'])('a call that was told %s is named no more', a
   expect(await answers[1]).toMatchObject({ type: 'completed' });
 });
 
+// Rule C1. Nobody would take it back that it is to be named at once, nor let go of what the call holds.
+test.each<[string, object, (call: string) => string]>([
+  ['a save', {}, () => '/v1/saves'],
+  ['a page of steps', { steps: { entries: [], next: 1 } }, (call) => `/v1/calls/${call}/steps`],
+])('a call that is over before %s of it fails is not kept', async (_, parts, pathOf) => {
+  const { handler, finish, started } = held();
+  const lasting = play(handler, callOf('w'));
+  await started(1);
+  const [destination] = shared().destinations.values();
+  const message = callOf('w', parts);
+  const path = pathOf(message.call.id);
+  let fail = (): unknown => undefined;
+  server.fault(path, ({ socket }) => Boolean((fail = () => socket?.destroy())));
+  const answer = play(handler, message);
+  if (path === '/v1/saves') await started(2).then(() => finish[1]?.(1));
+  await server.until(() => server.paths(path).length > 0);
+  server.tell({ call: message.call.id, status: 'superseded' });
+  expect(await answer).toMatchObject({ type: 'over' });
+  fail();
+  finish[0]?.(1);
+  expect(await lasting).toMatchObject({ type: 'completed' });
+  expect(destination?.urgent.size).toBe(0);
+});
+
 // Rule C7.
 test('two copies of the SDK in one process share its id, saver and poll', async () => {
   vi.resetModules();

@@ -550,7 +550,7 @@ export class Call {
 
   private async read(after: number): Promise<void> {
     const { clock } = this;
-    for (let fails = 0; fails < READ_TRIES_MAX && !this.isOver; fails++) {
+    for (let fails = 0; fails < READ_TRIES_MAX; fails++) {
       try {
         const page = (await this.destination.read(this, after, this.controller.signal)) as {
           entries: Entry[];
@@ -560,6 +560,7 @@ export class Call {
       } catch (error) {
         const { code } = error as Partial<NelkapError>;
         if (code === 'superseded' || code === 'ended') return this.apply({ on: 'unread', status: code });
+        if (this.isOver) return;
         this.destination.urge(this);
         await pause(clock, pauseMs(fails, this.heartbeatMs / 2), this.controller.signal);
       }

@@ -287,6 +287,7 @@ export class Destination {
     const isRefused = status === 400 || status === 413;
     if (!isRefused) this.tell(error);
     for (const { call } of parts) {
+      if (call.isOver) continue;
       if (isRefused && parts.length === 1) {
         call.saved({ status: 'invalid', detail: status === 413 ? tooLarge(parts) : messageOf(error) });
         continue;

@@ -31,8 +31,7 @@ export class Poll {
   }
 
   private stop(): void {
-    this.timer?.();
-    this.timer = undefined;
+    this.cancelTimer();
     this.open?.controller.abort();
   }
 
