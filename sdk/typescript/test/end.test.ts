@@ -3,6 +3,7 @@ import { shared } from '../src/shell/process.js';
 import { callOf, listen, play, headers } from './app.js';
 import { handler as nodeHandler } from '../src/adapters/node.js';
 import { patience } from './clock.js';
+import { faults } from './server.js';
 import { log, nelkap, server } from './stage.js';
 
 test('stop lets running bodies finish, starts no other, and has the server call again', async () => {
@@ -53,6 +54,25 @@ test('near the time limit a call yields after its step', async () => {
   expect(answer).toMatchObject({ type: 'yielded', seen: 1 });
   expect(answer).not.toHaveProperty('stopping');
 });
+
+// Rule C11. By the lease alone, the answer would come after hours.
+test.each(['the time limit is near', 'the process stops'])(
+  'a result that can not be saved travels in the answer when %s',
+  async (when) => {
+    server.fault('/v1/saves', ...Array.from({ length: 1_000 }, () => faults.closed));
+    const w = nelkap.workflow('w', () => nelkap.step.run('a', () => 1));
+    const stops = when === 'the process stops';
+    const handler = nelkap.handler({ workflows: [w], maxDuration: stops ? '1h' : '20s' });
+    const answer = play(handler, callOf('w', { call: { leaseMs: 86_400_000 } }));
+    await server.until(() => server.paths('/v1/saves').length > 0);
+    if (stops) await nelkap.stop();
+    expect(await answer).toMatchObject({
+      type: 'yielded',
+      excused: true,
+      unsaved: [{ name: 'a', output: 1 }],
+    });
+  },
+);
 
 // Rule C8.
 test('when the connection is gone the end comes through the API', async () => {

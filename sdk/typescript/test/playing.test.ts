@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import type { Input } from '../src/core/effect.js';
 import { Playing } from '../src/core/playing.js';
 import { Encoded } from '../src/core/text.js';
 import { answerOf, asks, done, entryOf, instants, one, Played } from './played.js';
@@ -200,6 +201,45 @@ test.each(['before', 'after'] as const)('a stop %s the time limit is said in the
   }
   const yielded = { type: 'yielded', seen: 0, excused: true };
   expect(answerOf(played.rest())).toEqual({ ...yielded, nonce: 'n', manifest: 'm' });
+});
+
+// Rule C11. The host, or whoever stops the process, waits no minute for the server to come back.
+test.each([
+  ['time', 'before'],
+  ['time', 'after'],
+  ['stopping', 'before'],
+  ['stopping', 'after'],
+] as const)(
+  'a call that hurries (%s) %s its save fails has its results travel in the answer',
+  (why, when) => {
+    const played = new Played();
+    played.ask('a');
+    played.rest();
+    played.returned(0);
+    played.playing.nextSave();
+    const inputs: Input[] = [{ on: 'unsent' }, { on: 'hurry', why }];
+    const [first, second] = (when === 'after' ? inputs : inputs.reverse()) as [Input, Input];
+    expect(played.apply(first)).toEqual([]);
+    const answer = { type: 'yielded', excused: true, unsaved: [{ op: 'completed', name: 'a' }] };
+    expect(answerOf(played.apply(second))).toMatchObject(answer);
+  },
+);
+
+test('a save that fails and then gets through ends no call', () => {
+  const played = new Played();
+  played.ask('a');
+  played.rest();
+  played.returned(0);
+  played.playing.nextSave();
+  played.apply({ on: 'unsent' });
+  played.save([{ status: 'saved', entry: 1 }]);
+  played.ask('b');
+  played.rest();
+  expect(done(played.apply({ on: 'hurry', why: 'time' }))).toEqual([]);
+  played.returned(1);
+  played.save([{ status: 'saved', entry: 2 }]);
+  played.apply({ on: 'completed', output: one });
+  expect(answerOf(played.rest())).toMatchObject({ type: 'completed' });
 });
 
 // Rule S5: the next call would take it for cut off.

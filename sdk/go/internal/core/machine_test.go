@@ -425,6 +425,35 @@ func TestSilenceIsCountedFromTheFirstTryThatFailed(t *testing.T) {
 	b.want("unwind", "answer yielded")
 }
 
+// Rule C11. The host, or whoever stops the process, waits no minute for the server to come back.
+func TestWhatCanNotBeSavedTravelsInTheAnswerOfACallThatHurries(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		yieldAt time.Time
+		hurry   func(b *bench)
+	}{
+		{"near the time limit", start.Add(time.Second), func(b *bench) { b.after(time.Second) }},
+		{"when the process stops", time.Time{}, func(b *bench) { b.m.Stop(b.now) }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			fails := func(b *bench) { b.m.SaveFailed(b.save, b.now) }
+			for _, order := range [][]func(*bench){{fails, test.hurry}, {test.hurry, fails}} {
+				b := playing(t, wire.Call{}, Config{YieldAt: test.yieldAt})
+				b.ask("a")
+				b.want("code", "body a1")
+				b.returned("a1")
+				b.want("save completed-a1")
+				order[0](b)
+				b.want()
+				order[1](b)
+				if a := b.answer("yielded"); !a.Excused || len(a.Unsaved) != 1 {
+					t.Errorf("answered %+v", a)
+				}
+			}
+		})
+	}
+}
+
 // Rule C11.
 func TestOnlyWhatCanNotBeAcceptedIsKept(t *testing.T) {
 	b := playing(t, wire.Call{}, Config{})

@@ -120,13 +120,16 @@ func (m *Machine) contactLimit() time.Duration {
 }
 
 // contactEnds is when the answer to the call becomes the only way left (C11); zero while it is not known to. Bodies that run are waited
-// for (C12), and lines of the log are no reason to end a call.
+// for (C12), and lines of the log are no reason to end a call. One that hurries to its end has no time for another try.
 func (m *Machine) contactEnds() time.Time {
 	since := m.saves.tries.since
 	if !m.connected || m.running > 0 || since.IsZero() || !m.saves.any() {
 		return time.Time{}
 	}
-	return since.Add(m.contactLimit())
+	if m.stopping {
+		return since
+	}
+	return soonest(since.Add(m.contactLimit()), m.config.YieldAt)
 }
 
 func (m *Machine) outOfContact(now time.Time) bool {

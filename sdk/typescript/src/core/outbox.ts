@@ -16,6 +16,8 @@ export class Outbox {
   private items: Item[] = [];
   private readonly lines: LogLines;
   private sent: { message: Save; again: boolean } | undefined;
+  /** The last try of the save that is under way failed. */
+  isFailing = false;
 
   constructor(lines: LogLines) {
     this.lines = lines;
@@ -49,13 +51,16 @@ export class Outbox {
 
   /** The save has to be sent again, unchanged. */
   again(): void {
-    if (this.sent !== undefined) this.sent.again = true;
+    if (this.sent === undefined) return;
+    this.sent.again = true;
+    this.isFailing = true;
   }
 
   /** The save was answered; undefined where none is under way. */
   answered(): Save | undefined {
     const save = this.sent?.message;
     this.sent = undefined;
+    this.isFailing = false;
     return save;
   }
 

@@ -224,8 +224,7 @@ export class Playing {
   /** A failed fetch is a cut (H5). */
   private unread(status: 'superseded' | 'ended' | 'failed'): void {
     if (this.phase !== 'paging') return;
-    if (status === 'failed') this.cut();
-    else this.superseded();
+    return status === 'failed' ? this.cut() : this.superseded();
   }
 
   private cut(): void {
@@ -310,8 +309,7 @@ export class Playing {
     this.unreachable = false;
     if (outcome.status === 'later') {
       this.outbox.again();
-      this.effects.push({ do: 'save', pause: true });
-      return;
+      return void this.effects.push({ do: 'save', pause: true });
     }
     const save = this.outbox.answered();
     if (outcome.status === 'accepted') return this.accepted(save?.items ?? [], outcome);
@@ -359,9 +357,8 @@ export class Playing {
   /** A result that can't be saved fails its step at once (S3). A start is refused when the run is ending (Z1). */
   private refused(step: Step, item: Item, outcome: ItemOutcome): void {
     if (this.ending !== undefined) return this.steps.move(step, 'dropped');
-    const error = new Encoded(
-      JSON.stringify(outcome.error ?? { name: 'Error', message: 'the server refused the save' }),
-    );
+    const said = outcome.error ?? { name: 'Error', message: 'the server refused the save' };
+    const error = new Encoded(JSON.stringify(said));
     if (item.kind === 'run' && item.op !== 'failed')
       return this.work.send(step, 'saving', failedItem(step, { ...item, error, retriable: false }));
     this.fate ??= { type: 'failed', error, retriable: false, retries: this.settings.retries };
@@ -481,9 +478,8 @@ export class Playing {
 
   private superseded(): void {
     this.abort('superseded');
-    if (this.phase !== 'answered' && this.connected) {
+    if (this.phase !== 'answered' && this.connected)
       this.effects.push({ do: 'answer', message: this.end({ type: 'over' }), keep: false });
-    }
     this.over();
   }
 
@@ -492,9 +488,14 @@ export class Playing {
     this.effects.push({ do: 'over' });
   }
 
+  /** What is unsaved has no way left but the answer: every try failed for too long, or there is no time for another (C11). */
+  private get isSilenced(): boolean {
+    return this.unreachable || (this.hurry !== undefined && this.outbox.isFailing);
+  }
+
   /** What follows from where things stand, once the code rests. */
   private advance(): void {
-    const isCutOff = this.unreachable && this.connected;
+    const isCutOff = this.isSilenced && this.connected;
     const isBeginning = this.phase === 'binding' || this.phase === 'claiming';
     if (isBeginning && (isCutOff || this.hurry === 'stopping')) return this.answer(this.yielded());
     if (this.phase !== 'playing' || this.turn !== 'none') return;
@@ -575,7 +576,7 @@ export class Playing {
   }
 
   private yielded(): EndMessage {
-    return yielded(this.history.seen, this.hurry === 'stopping' || this.unreachable);
+    return yielded(this.history.seen, this.hurry === 'stopping' || this.isSilenced);
   }
 
   private suspended(): EndMessage {
