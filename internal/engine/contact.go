@@ -251,9 +251,9 @@ func (e *Engine) raise(l *live, wait time.Duration) {
 	l.askedLook, _ = e.peers.looked()
 	l.asked++
 	asked := l.asked
-	// Questions that are raised at one instant end in their order, and not at one instant, where the order would be nobody's.
+	// Questions that are raised at one instant end in their order, less than a microsecond apart: at one instant it would be nobody's.
 	e.questions++
-	l.question = time.AfterFunc(wait+e.questions%time.Microsecond, func() { e.unanswered(l, asked) })
+	l.question = time.AfterFunc(wait+time.Duration(e.questions%1000), func() { e.unanswered(l, asked) })
 }
 
 // answered lets a question rest. Engine.mu is held.

@@ -66,7 +66,7 @@ func TestAKilledAppIsPickedUpWithinSeconds(t *testing.T) {
 		first.lose()
 		began := time.Now()
 		second := a.next(t, 10*time.Second)
-		want(t, "pick-up after", time.Since(began).Round(time.Millisecond), 2*time.Second)
+		want(t, "pick-up after", time.Since(began).Truncate(time.Microsecond), 2*time.Second)
 		want(t, "epoch", second.Call.Call.Epoch, int64(2))
 		want(t, "cuts", second.Call.Call.Cuts, 1)
 		want(t, "saved steps", len(second.Steps.Entries), 1)
@@ -144,7 +144,7 @@ func TestAGatewayTimeoutWaitsTwoIntervals(t *testing.T) {
 		a.next(t, time.Second).answer <- call.Outcome{Kind: call.Silent, Status: http.StatusGatewayTimeout}
 		began := time.Now()
 		a.next(t, time.Minute)
-		want(t, "pick-up after", time.Since(began).Round(time.Millisecond), 10*time.Second)
+		want(t, "pick-up after", time.Since(began).Truncate(time.Microsecond), 10*time.Second)
 	})
 }
 
@@ -342,7 +342,7 @@ func TestARestartAdoptsWhatIsNamedAndPicksUpTheRest(t *testing.T) {
 		began := time.Now()
 		again := a.next(t, time.Minute)
 		want(t, "picked up", again.Run.ID, silent)
-		want(t, "after", time.Since(began).Round(time.Millisecond), 10*time.Second)
+		want(t, "after", time.Since(began).Truncate(time.Microsecond), 10*time.Second)
 		want(t, "the named call's save", n.save(calls[named], named, 1, completed("b", `2`)).Status, wire.Accepted)
 		again.end(t, wire.End{Type: wire.Completed})
 		a.none(t, time.Hour)
@@ -391,7 +391,7 @@ func TestATimeInWhichTheServerStoodStillCutsNothing(t *testing.T) {
 		stop()
 		began := time.Now()
 		a.next(t, time.Minute)
-		want(t, "pick-up after", time.Since(began).Round(time.Millisecond), 10*time.Second)
+		want(t, "pick-up after", time.Since(began).Truncate(time.Microsecond), 10*time.Second)
 	})
 }
 

@@ -27,7 +27,7 @@ func TestTheLastSaveOfADeadProcessHoldsNoCall(t *testing.T) {
 		want(t, "save", n.save(c, "n", 0, completed("a", `1`)).Status, wire.Accepted)
 		began := time.Now()
 		a.next(t, time.Minute)
-		want(t, "pick-up after", time.Since(began).Round(time.Millisecond), 2*time.Second)
+		want(t, "pick-up after", time.Since(began).Truncate(time.Microsecond), 2*time.Second)
 	})
 }
 
@@ -71,7 +71,7 @@ func TestTheLastPollOfADeadProcessHoldsNoCall(t *testing.T) {
 				}
 				<-polled
 				a.next(t, time.Minute)
-				want(t, "pick-up after", time.Since(began).Round(time.Millisecond), c.within)
+				want(t, "pick-up after", time.Since(began).Truncate(time.Microsecond), c.within)
 			})
 		})
 	}
@@ -134,6 +134,6 @@ func TestAPollThatBreaksOffWhileItIsReadHoldsNoCall(t *testing.T) {
 		}
 		began := time.Now()
 		a.next(t, time.Minute)
-		want(t, "pick-up after", time.Since(began).Round(time.Millisecond), 10*time.Second)
+		want(t, "pick-up after", time.Since(began).Truncate(time.Microsecond), 10*time.Second)
 	})
 }

@@ -131,7 +131,7 @@ type Engine struct {
 	processes map[string]*process
 	queues    map[appID]*queue
 	waiters   map[string]*waiter // of runs that somebody waits for
-	questions time.Duration      // so many were raised, in nanoseconds
+	questions int                // so many were raised
 	stopping  bool
 	pulse     time.Time // when this process was last known not to stand still
 

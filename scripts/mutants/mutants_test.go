@@ -27,8 +27,8 @@ func TestEveryFaultStillAppliesAndHasBeenSeen(t *testing.T) {
 		if _, err := m.apply(root); err != nil {
 			t.Errorf("%s: %v\nBring its text up to date with the code: it needs to be a fault, not a patch.", m.name, err)
 		}
-		if !strings.Contains(string(written), m.line()) {
-			t.Errorf("%s has not been seen by a test: make mutants MUTANTS='^%s$'", m.name, m.name)
+		if n := strings.Count(string(written), m.line()); n != 1 {
+			t.Errorf("%s has %d lines in %s, and is to have one: make mutants MUTANTS='^%s$'", m.name, n, page, m.name)
 		}
 	}
 }

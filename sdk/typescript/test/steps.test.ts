@@ -381,6 +381,16 @@ test('a renamed step that was cut off, and has begun under its new name too, kee
   expect(items()[0]).toMatchObject({ op: 'start', name: 'y', once: true });
 });
 
+// Rule S7.
+test('a step that says it was what it is takes no result of another', async () => {
+  const second = { ...entry('run', { output: 2 }), number: 2 };
+  const same = (step: Step, value: number) => step.run('x', { was: 'x' }, () => value);
+  const answer = await playOnce((step) => Promise.all([same(step, 1), same(step, 3)]), {
+    steps: { entries: [second] },
+  });
+  expect(answer.output).toEqual([1, 2]);
+});
+
 // Rule H4.
 test('our combinators hand over their tree, nested; others and native ones their leaves', async () => {
   const trees = async (fn: (step: Step) => unknown): Promise<unknown> => (await playOnce(fn)).waits;

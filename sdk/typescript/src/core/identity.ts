@@ -34,7 +34,7 @@ export class Identity {
    */
   next(name: string, was: string | undefined, counts: 1 | 2): StepName {
     const now = this.count(name, counts);
-    if (was === undefined || this.isKnown(now)) return now;
+    if (was === undefined || was === name || this.isKnown(now)) return now;
     const before = { name: was, number: Math.max((this.numbers.get(was) ?? 0) + 1, now.number) };
     if (this.isKnown(before)) {
       this.numbers.set(was, before.number + counts - 1);
