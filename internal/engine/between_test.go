@@ -231,3 +231,29 @@ func TestAWaitOfNoTimeLooksBackFirst(t *testing.T) {
 		want(t, "entries", len(entries), 2)
 	})
 }
+
+// Rule E2: an event is given by the node that matches, and by none that another has followed meanwhile.
+func TestANodeThatHasLostTheMatchingGivesNoEvent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := startCluster(t, 2, engine.Options{})
+		c.nodes[0].start(t, "w")
+		c.app.next(t, time.Second).suspend(t, "n", 0, forEvent("paid", "paid"))
+		var given atomic.Int64
+		before := func(changes []store.Change) {
+			for _, change := range changes {
+				for _, op := range change {
+					if _, gives := op.(store.UseEvent); !gives || given.Add(1) > 1 {
+						continue
+					}
+					if _, err := c.store.Commit(t.Context(), []store.Change{{store.TakeCursor{Cursor: "events matched", Owner: "node1"}}}); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		}
+		c.ways[0].before.Store(&before)
+		c.nodes[0].emit(t, engine.NewEvent{Name: "paid"})
+		c.app.next(t, time.Minute)
+		want(t, "tries until it was given", given.Load(), int64(2))
+	})
+}

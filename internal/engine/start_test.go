@@ -372,6 +372,33 @@ func TestARunForLaterHoldsUpNoneThatIsDue(t *testing.T) {
 	})
 }
 
+// W5: nor those that one look at the store does not show.
+func TestARunForLaterHoldsUpNoneOfManyThatAreDue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const many = 2_500
+		a, s := newApp(wire.Workflow{Name: "w"}), memory.New()
+		n := startNode(t, s, a, engine.Options{})
+		n.know(t)
+		a.fail(&call.Outcome{Kind: call.NotSent, Reason: "connection refused"})
+		for range many {
+			n.start(t, "w")
+		}
+		time.Sleep(time.Second)
+		n.stop()
+		n = startNode(t, s, a, engine.Options{Concurrency: 2 * many})
+		n.startWith(t, engine.StartRequest{Delay: 24 * time.Hour})
+		a.fail(nil)
+		a.next(t, 2*time.Minute)
+		began := time.Now()
+		for range many - 1 {
+			a.next(t, time.Minute)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the last of them was called %v after the first", took)
+		}
+	})
+}
+
 // W5: what an earlier process left in line comes before what came later, also where no slot is free for a while and somebody always waits.
 func TestRunsThatWaitInTheStoreComeBeforeLaterOnes(t *testing.T) {
 	bubble(t, func(t *testing.T) {

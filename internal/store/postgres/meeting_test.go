@@ -74,6 +74,30 @@ func TestAMoveEmptiesNothingThatWasAcknowledged(t *testing.T) {
 	}
 }
 
+// E1: a node that stores an event comes after whoever is storing one: who sees an event has seen all before it.
+func TestNodesNumberEventsOneAfterTheOther(t *testing.T) {
+	url := database(t)
+	s := openURL(t, url)
+	other := holding(t, url, "SELECT FROM counters WHERE name='events' FOR UPDATE")
+	done := make(chan store.Result)
+	go func() {
+		done <- alone(t, s, store.InsertEvent{Event: store.Event{Env: "default", Name: "e", ID: "1", CreatedAt: storetest.T0}})
+	}()
+	untilWaiting(t, other, 1)
+	for _, statement := range []string{"UPDATE counters SET value=value+5 WHERE name='events'", "COMMIT"} {
+		if _, err := other.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if res := <-done; res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	e, err := s.Event(t.Context(), "default", "e", "1")
+	if err != nil || e.Position != 6 {
+		t.Errorf("the event after five others is %d, %v", e.Position, err)
+	}
+}
+
 // N2: nodes that add the same rows do so in one order, and none waits for the other.
 func TestNodesThatAddTheSameRowsMeetInOneOrder(t *testing.T) {
 	for what, c := range map[string]struct {
