@@ -14,7 +14,7 @@ import {
   definitionOf,
   refuseOthers,
 } from './shell/definition.js';
-import { exchange } from './shell/http.js';
+import { exchange, REQUEST_LIMIT_MS } from './shell/http.js';
 import { shared } from './shell/process.js';
 import { getRun, waitForResult } from './shell/result.js';
 import type { Schedules } from './schedule.js';
@@ -54,7 +54,6 @@ interface Core {
 }
 
 const cores: WeakMap<Nelkap, Core> = new WeakMap();
-const REQUEST_LIMIT_MS = 30_000;
 
 /** A client. Reads its environment when it is used, not when it is made. Its members may be taken off it. */
 export class Nelkap {

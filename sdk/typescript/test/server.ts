@@ -185,6 +185,8 @@ export function reply(
 export const faults = {
   /** The request takes no effect and its connection closes. */
   closed: ((response) => Boolean(response.socket?.destroy())) as Fault,
+  /** It is never answered, as on a connection that died without a word. */
+  swallowed: (() => true) as Fault,
   halfAnswer: ((response) => {
     response.writeHead(200, { 'content-type': 'application/json', 'content-length': '1000' });
     response.write('{"time":"2026');

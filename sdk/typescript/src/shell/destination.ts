@@ -11,8 +11,8 @@ import { type Clock, randomHex, type Shared } from './process.js';
 
 /** Protocol, *Saves*: one request is at most 8 MiB; the rest is room for its envelope. */
 const REQUEST_BYTES_MAX = 8 * 1024 * 1024 - 64 * 1024;
-/** A request with 8 MiB over a slow line takes its time; a dead line must not hold the next try for ever. */
-const REQUEST_LIMIT_MS = 30_000;
+/** A page of 4 MiB over a slow line takes its time; a dead line must not hold the next try for ever. */
+const READ_LIMIT_MS = 30_000;
 const HEARTBEAT_MS = 5_000;
 const OFFSETS_MAX = 100;
 /** Ends that wait for the API, in UTF-16 units of their text: a process keeps no more while the API is away (C11). */
@@ -163,8 +163,8 @@ export class Destination {
         method: 'POST',
         path,
         body: text,
-        // What is swallowed on its way must be tried again well before a lease ends; large bodies get the time they need.
-        limitMs: heldMs + Math.min(10_000, Math.max(1_000, this.heartbeatMs * 0.9)) + text.length / 128,
+        // What is swallowed on its way must be tried again well before a lease ends.
+        limitMs: heldMs + Math.min(10_000, Math.max(1_000, this.heartbeatMs * 0.9)),
         signal,
       });
       this.silentSince = undefined;
@@ -193,7 +193,7 @@ export class Destination {
       method: 'GET',
       path: `/v1/calls/${encodeURIComponent(id)}/steps?after=${after}`,
       headers: { 'nelkap-token': token, 'nelkap-nonce': nonce },
-      limitMs: REQUEST_LIMIT_MS,
+      limitMs: READ_LIMIT_MS,
       signal,
     });
     this.learnTime(answer);

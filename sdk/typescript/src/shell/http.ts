@@ -16,17 +16,23 @@ export interface Exchange {
   /** JSON text. */
   body?: string;
   headers?: Record<string, string>;
-  /** After so long without an answer the request counts as failed. */
+  /** After so long without an answer the request counts as failed; a large body gets more. */
   limitMs: number;
   signal?: AbortSignal | undefined;
 }
+
+/** What is swallowed on its way must be tried again while whoever asked still waits. */
+export const REQUEST_LIMIT_MS: number = 15_000;
+/** What even a slow line takes of a body. */
+const UNITS_PER_MS = 128;
 
 /** One request and its JSON answer. Every failure is a NelkapError: status 0 where no answer came. */
 export async function exchange(address: Address, clock: Clock, request: Exchange): Promise<unknown> {
   const { method, path, body } = request;
   const controller = new AbortController();
   const abort = (): void => controller.abort();
-  const cancel = (address.clock ?? clock).after(request.limitMs, abort);
+  const limitMs = request.limitMs + (body?.length ?? 0) / UNITS_PER_MS;
+  const cancel = (address.clock ?? clock).after(limitMs, abort);
   request.signal?.addEventListener('abort', abort);
   if (request.signal?.aborted) abort();
   try {

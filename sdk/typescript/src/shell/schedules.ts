@@ -3,11 +3,9 @@ import { encode } from '../core/value.js';
 import type { NelkapError } from '../errors.js';
 import type { Schedule, ScheduleOptions, SchedulePage, Schedules } from '../schedule.js';
 import { checkName, definitionOf, refuseOthers, scheduleOf } from './definition.js';
-import { type Exchange, exchange } from './http.js';
+import { type Exchange, exchange, REQUEST_LIMIT_MS } from './http.js';
 import { shared } from './process.js';
 import { addressFor, isFrozen, persist, type Sender } from './send.js';
-
-const REQUEST_LIMIT_MS = 30_000;
 
 /** The schedules of the server that `sender` speaks to. Each request may be repeated: the second changes nothing. */
 export function schedulesOf(sender: () => Sender): Schedules {

@@ -6,7 +6,7 @@ import { instant } from '../duration.js';
 import type { Emitted, NewEvent } from '../event.js';
 import type { RunOptions } from '../run.js';
 import { checkName, type Definition, optionalMs, refuseOthers } from './definition.js';
-import { type Address, askedPauseMs, exchange, isPassing } from './http.js';
+import { type Address, askedPauseMs, exchange, isPassing, REQUEST_LIMIT_MS } from './http.js';
 import { typeId } from './key.js';
 import { optionalKey } from './once.js';
 import { pause, pauseMs } from './pause.js';
@@ -14,7 +14,6 @@ import { shared } from './process.js';
 import type { Scope, StepScope } from './scope.js';
 import type { Settings } from './settings.js';
 
-const REQUEST_LIMIT_MS = 30_000;
 /** For so long a request that may succeed later is tried again. */
 const TRIES_MS_MAX = 30_000;
 const PAUSE_MS_MAX = 5_000;
