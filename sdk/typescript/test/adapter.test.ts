@@ -39,6 +39,16 @@ const parsers: [string, express.RequestHandler[]][] = [
   ['express.raw()', [express.raw({ type: '*/*', limit: '20mb' })]],
   ['express.text()', [express.text({ type: '*/*', limit: '20mb' })]],
   [
+    'a wrapper with a rawBody that comes later',
+    [
+      (request, _, next) => {
+        const kept = Object.assign(request, { rawBody: '' });
+        request.setEncoding('utf8').on('data', (part: string) => (kept.rawBody += part));
+        next();
+      },
+    ],
+  ],
+  [
     'a wrapper with rawBody',
     [
       express.json({

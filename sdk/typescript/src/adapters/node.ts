@@ -117,10 +117,10 @@ function incoming(request: NodeRequest & Extra, connection: Connection): Incomin
 
 const encoder = new TextEncoder();
 
-/** The raw bytes: as a wrapper kept them, else from the stream. A parsed body has lost them. */
+/** The raw bytes: as a wrapper has kept them, unless it only begins to, else from the stream. A parsed body has lost them. */
 async function read(request: NodeRequest & Extra): Promise<Uint8Array> {
   for (const kept of [request.rawBody, request.body]) {
-    if (kept instanceof Uint8Array || typeof kept === 'string') {
+    if ((kept instanceof Uint8Array || typeof kept === 'string') && kept.length > 0) {
       const body = new Collected();
       body.add(typeof kept === 'string' ? encoder.encode(kept) : kept);
       return body.bytes();
