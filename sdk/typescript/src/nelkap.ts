@@ -237,7 +237,8 @@ async function result<Output>(sender: Sender, runId: string, options?: ResultOpt
       run: runId,
     });
   }
-  return (await waitForResult(addressFor(sender), runId, options)) as Output;
+  const step = scope?.kind === 'step' ? scope.signal : undefined;
+  return (await waitForResult(addressFor(sender), runId, options, step)) as Output;
 }
 
 async function stop(core: Core): Promise<void> {

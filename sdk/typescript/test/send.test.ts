@@ -406,6 +406,19 @@ test('result outlives a restart that comes late in a wait', async () => {
   await expected;
 });
 
+test('result in a step gives up with its attempt', async () => {
+  server.fault('/v1/runs/run_1', faults.swallowed);
+  const caught = new Promise((resolve) => {
+    const wait = () => nelkap.result('run_1').catch((error: unknown) => resolve(error));
+    const w = nelkap.workflow('w', () => nelkap.step.run('wait', { timeout: '1s', retries: 0 }, wait));
+    void play(nelkap.handler({ workflows: [w] }), callOf('w'));
+  });
+  expect(await caught).toMatchObject({
+    name: 'TimeoutError',
+    message: expect.stringContaining("step 'wait'"),
+  });
+});
+
 test('result in a workflow warns that it holds the call open', async () => {
   server.fault('/v1/runs/run_1', (response) => {
     reply(response, 200, run({ status: 'completed', endedAt: 'x', output: 3 }));

@@ -13,17 +13,20 @@ const MARGIN_MS = 10_000;
 /** Requests follow one another no faster, whatever a server answers. */
 const SPACING_MS = 500;
 
-/** Waits for a run's end and gives its output, or throws what became of it. */
+/** Waits for a run's end and gives its output, or throws what became of it. Asked for in a step, `step` is that one's signal. */
 export async function waitForResult(
   address: Address,
   runId: string,
   options: ResultOptions = {},
+  step?: AbortSignal,
 ): Promise<unknown> {
   const { clock } = shared();
   const controller = new AbortController();
-  const abort = (): void => controller.abort(options.signal?.reason);
-  options.signal?.addEventListener('abort', abort);
-  if (options.signal?.aborted) abort();
+  for (const signal of [options.signal, step]) {
+    const abort = (): void => controller.abort(signal?.reason);
+    signal?.addEventListener('abort', abort, { signal: controller.signal });
+    if (signal?.aborted) abort();
+  }
   const cancel = options.timeout === undefined ? () => {} : limit(options, runId, controller);
   try {
     for (;;) {
@@ -34,7 +37,7 @@ export async function waitForResult(
     }
   } finally {
     cancel();
-    options.signal?.removeEventListener('abort', abort);
+    controller.abort();
   }
 }
 
