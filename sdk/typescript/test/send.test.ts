@@ -147,6 +147,28 @@ test('a server that is not there is named, after a while', async () => {
   });
 });
 
+test.each<[string, Error, string]>([
+  ['a failure', new TypeError('unknown scheme'), 'unknown scheme'],
+  [
+    'its cause',
+    new TypeError('fetch failed', { cause: new Error('self-signed certificate') }),
+    'self-signed',
+  ],
+  [
+    'the code of several',
+    new TypeError('fetch failed', { cause: Object.assign(new AggregateError([]), { code: 'ECONNREFUSED' }) }),
+    'ECONNREFUSED',
+  ],
+])('where no answer comes, %s is told', async (_, failure, why) => {
+  const away = new Nelkap({ url: 'https://nelkap.example', fetch: () => Promise.reject(failure) });
+  await expect(away.emit({ event: 'e', payload: 1 })).rejects.toMatchObject({
+    code: 'unreachable',
+    message: expect.stringMatching(
+      `^no Nelkap server answers at https://nelkap.example \\(${why}.*\\): start one`,
+    ),
+  });
+});
+
 test('a payload that JSON can not hold is refused before anything is sent', async () => {
   const w = nelkap.workflow('w', async (_: any) => {});
   await expect(nelkap.run(w, 5n)).rejects.toThrow(/payload is a bigint/);

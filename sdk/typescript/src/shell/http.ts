@@ -111,7 +111,10 @@ function fromProblem(status: number, parsed: unknown): NelkapError {
 }
 
 function unreachable(url: string, cause: unknown): NelkapError {
-  const detail = `no Nelkap server answers at ${url}: start one (nelkap dev), or set NELKAP_URL to where it is`;
+  const { message, code }: { message?: string; code?: string } =
+    (cause as Error | undefined)?.cause ?? cause ?? {};
+  const why = message || code; // an error of several addresses has no message
+  const detail = `no Nelkap server answers at ${url} (${why}): start one (nelkap dev), or set NELKAP_URL to where it is`;
   return new NelkapError('unreachable', 0, detail, { cause });
 }
 

@@ -260,20 +260,8 @@ function json(status: number, type: string, body: string): Reply {
   return { status, headers: { ...headers(), 'content-type': type }, body };
 }
 
-const titles: Readonly<Record<string, string>> = {
-  bad_request: 'Bad request',
-  unsigned: 'Unsigned',
-  bad_signature: 'Bad signature',
-  clock_differs: 'Clock differs',
-  workflow_unknown: 'Workflow unknown',
-  body_too_large: 'Body too large',
-  bad_content_type: 'Bad content type',
-  protocol_unsupported: 'Protocol unsupported',
-  stopping: 'Stopping',
-};
-
 function problem({ status, code, message, extra }: Refusal): Reply {
-  const title = titles[code] ?? 'Internal error';
+  const title = code.charAt(0).toUpperCase() + code.slice(1).replaceAll('_', ' ');
   const body = JSON.stringify({ type: 'about:blank', title, status, code, detail: message, ...extra });
   return json(status, 'application/problem+json', body);
 }
