@@ -237,8 +237,7 @@ async function result<Output>(sender: Sender, runId: string, options?: ResultOpt
       run: runId,
     });
   }
-  const step = scope?.kind === 'step' ? scope.signal : undefined;
-  return (await waitForResult(addressFor(sender), runId, options, step)) as Output;
+  return (await waitForResult(addressFor(sender), runId, options, scope)) as Output;
 }
 
 async function stop(core: Core): Promise<void> {

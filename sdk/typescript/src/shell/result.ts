@@ -4,7 +4,8 @@ import { RunCancelledError, RunFailedError, RunSkippedError, TimeoutError } from
 import type { ResultOptions, Run } from '../run.js';
 import { type Address, exchange } from './http.js';
 import { pause } from './pause.js';
-import { shared } from './process.js';
+import { type Clock, shared } from './process.js';
+import type { Scope } from './scope.js';
 import { persist } from './send.js';
 
 /** How long the server holds a request for a run's end. */
@@ -13,21 +14,21 @@ const MARGIN_MS = 10_000;
 /** Requests follow one another no faster, whatever a server answers. */
 const SPACING_MS = 500;
 
-/** Waits for a run's end and gives its output, or throws what became of it. Asked for in a step, `step` is that one's signal. */
+/** Waits for a run's end and gives its output, or throws what became of it. In a step it gives up with the attempt. */
 export async function waitForResult(
   address: Address,
   runId: string,
   options: ResultOptions = {},
-  step?: AbortSignal,
+  scope?: Scope,
 ): Promise<unknown> {
-  const { clock } = shared();
+  const { clock } = scope?.call ?? shared();
   const controller = new AbortController();
-  for (const signal of [options.signal, step]) {
+  for (const signal of [options.signal, scope?.kind === 'step' ? scope.signal : undefined]) {
     const abort = (): void => controller.abort(signal?.reason);
     signal?.addEventListener('abort', abort, { signal: controller.signal });
     if (signal?.aborted) abort();
   }
-  const cancel = options.timeout === undefined ? () => {} : limit(options, runId, controller);
+  const cancel = options.timeout === undefined ? () => {} : limit(clock, options, runId, controller);
   try {
     for (;;) {
       const askedAt = clock.now();
@@ -41,10 +42,15 @@ export async function waitForResult(
   }
 }
 
-function limit({ timeout }: ResultOptions, runId: string, controller: AbortController): () => void {
+function limit(
+  clock: Clock,
+  { timeout }: ResultOptions,
+  runId: string,
+  controller: AbortController,
+): () => void {
   const ms = milliseconds(timeout ?? 0, 'timeout');
   const error = new TimeoutError(`run ${runId} had not ended after ${ms} ms: it goes on`);
-  return shared().clock.after(ms, () => controller.abort(error));
+  return clock.after(ms, () => controller.abort(error));
 }
 
 /** The run as it is, or once it has ended within `waitMs`. */

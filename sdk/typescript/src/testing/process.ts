@@ -31,8 +31,16 @@ export interface Surroundings {
   after(ms: number, then: () => void): () => void;
   save(process: Process, save: Save): SaveOutcome;
   /** Any other request of the app's, with what it is answered. */
-  request(process: Process, method: string, path: string, body: unknown): Promise<Reply>;
+  request(process: Process, request: Asked): Promise<Reply>;
   broken(error: unknown): void;
+}
+
+/** A request of the app's. Once it is aborted nobody waits for its answer. */
+export interface Asked {
+  readonly method: string;
+  readonly path: string;
+  readonly body: unknown;
+  readonly signal: AbortSignal | null | undefined;
 }
 
 export interface Reply {
@@ -252,18 +260,19 @@ export class Process {
     return new Destination(own, '', address, this.world.log);
   }
 
-  private async fetch(url: string, init: RequestInit): Promise<unknown> {
+  private async fetch(url: string, { method = 'GET', body: text, signal }: RequestInit): Promise<unknown> {
     const path = url.replace(/^https?:\/\/[^/]+/, '');
-    const body: unknown = typeof init.body === 'string' ? JSON.parse(init.body) : undefined;
+    const body: unknown = typeof text === 'string' ? JSON.parse(text) : undefined;
     if (path === '/v1/saves') return answer(200, await this.saves((body as { saves: Save[] }).saves));
     if (path === '/v1/heartbeats' || path === '/v1/ends') return never();
     if (this.isCut) {
       this.block(shared().context?.getStore());
       return never();
     }
-    const reply = await this.world.request(this, init.method ?? 'GET', path, body);
+    const reply = await this.world.request(this, { method, path, body, signal });
     if (this.isCut) return never();
     this.stir();
+    signal?.throwIfAborted();
     return answer(reply.status, reply.body);
   }
 

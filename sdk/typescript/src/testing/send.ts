@@ -1,7 +1,7 @@
 import type { Entry } from '../core/message.js';
 import type { NewEvent, StoredEvent } from '../event.js';
 import type { Run } from '../run.js';
-import { current, type Process, type Reply } from './process.js';
+import { type Asked, current, type Process, type Reply } from './process.js';
 import { type CallbackState, instantOf, type RunState, type Value } from './state.js';
 import type { World } from './world.js';
 
@@ -50,7 +50,7 @@ export class Sends {
     this.world = world;
   }
 
-  async request(process: Process, method: string, path: string, body: unknown): Promise<Reply> {
+  async request(process: Process, { method, path, body, signal }: Asked): Promise<Reply> {
     const [, id, verb] = /^\/v1\/runs\/([^/?]+)(?:\/(\w+))?/.exec(path) ?? [];
     if (method === 'POST' && path === '/v1/runs') return this.run(process, body as RunBody);
     if (method === 'POST' && path === '/v1/events')
@@ -59,17 +59,25 @@ export class Sends {
       return problem(404, 'not_played', `the kit does not play ${method} ${path}: give the step a fake`);
     const run = this.world.run(decodeURIComponent(id));
     if (run === undefined) return problem(404, 'run_unknown', `the kit has no run ${id}`);
-    if (method === 'GET') return this.get(process, run, path.includes('waitMs='));
+    if (method === 'GET') return this.get(process, run, path.includes('waitMs='), signal);
     if (verb === 'cancel') this.world.cancel(run);
     if (verb === 'replay') return this.replay(run, body as ReplayBody);
     return { status: 200, body: runOf(run) };
   }
 
-  private async get(process: Process, run: RunState, waits: boolean): Promise<Reply> {
+  private async get(
+    process: Process,
+    run: RunState,
+    waits: boolean,
+    signal: Asked['signal'],
+  ): Promise<Reply> {
     if (waits && !run.hasEnded) {
       const scope = current()?.scope;
       process.block(scope?.kind === 'step' ? scope : undefined);
-      await new Promise<void>((resolve) => run.onEnd.push(resolve));
+      await new Promise<void>((resolve) => {
+        run.onEnd.push(resolve);
+        signal?.addEventListener('abort', () => resolve());
+      });
       process.unblock(scope?.kind === 'step' ? scope : undefined);
     }
     return { status: 200, body: runOf(run) };

@@ -10,7 +10,7 @@ import { Claims } from './claim.js';
 import { Endings } from './ending.js';
 import { compile, type FilterError, isMatch } from './filter.js';
 import type { Point } from './point.js';
-import { Process, type Reply, type Surroundings } from './process.js';
+import { type Asked, Process, type Reply, type Surroundings } from './process.js';
 import { Saves } from './save.js';
 import { Sends } from './send.js';
 import {
@@ -100,8 +100,8 @@ export class World implements Surroundings {
     return this.timers.after(this.now, ms, then);
   }
 
-  request(process: Process, method: string, path: string, body: unknown): Promise<Reply> {
-    return this.sends.request(process, method, path, body);
+  request(process: Process, request: Asked): Promise<Reply> {
+    return this.sends.request(process, request);
   }
 
   /** Nothing that follows would be right. */

@@ -420,20 +420,6 @@ test('what a step starts and emits is deduplicated by its place, its key or its 
   expect((await testRun(swaps)).output).toContain('give each an id or a key');
 });
 
-test('the result of a run that a step started can be waited for', async () => {
-  const other = nelkap.workflow('other', async () => {
-    await step.sleep('s', '1h');
-    return 7;
-  });
-  const w = nelkap.workflow('w', async () => {
-    const handle = await step.run('start', () => nelkap.run(other));
-    return nelkap.result(handle, other);
-  });
-  const run = await testRun(w);
-  expect(run.status).toBe('running');
-  expect(await run.end()).toMatchObject({ output: 7 });
-});
-
 test('a replay runs every step again, or those from a step on', async () => {
   const body = vi.fn((name: string) => name);
   const check = vi.fn(() => undefined as string | undefined);
