@@ -15,7 +15,7 @@ import {
   refuseOthers,
 } from './shell/definition.js';
 import { exchange, REQUEST_LIMIT_MS } from './shell/http.js';
-import { shared } from './shell/process.js';
+import { macrotask, shared } from './shell/process.js';
 import { getRun, waitForResult } from './shell/result.js';
 import type { Schedules } from './schedule.js';
 import { type Scope, within } from './shell/scope.js';
@@ -247,6 +247,8 @@ async function stop(core: Core): Promise<void> {
     return call.ended;
   });
   await Promise.all(ends);
+  // Hosts of web requests send an answer only once they have it.
+  await new Promise<void>((resolve) => void macrotask(resolve));
 }
 
 /** The default client. */

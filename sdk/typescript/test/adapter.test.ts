@@ -6,8 +6,9 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Webhook } from 'standardwebhooks';
 import { handler as expressHandler } from '../src/adapters/express.js';
 import { handler as nodeHandler } from '../src/adapters/node.js';
-import { Nelkap } from '../src/index.js';
+import { type Handler, Nelkap } from '../src/index.js';
 import { callOf, headers, type Listening, listen, requestOf } from './app.js';
+import { patience } from './clock.js';
 import { FakeServer } from './server.js';
 
 const canary = 'canary-8c1f1f4b2a';
@@ -62,6 +63,24 @@ const parsers: [string, express.RequestHandler[]][] = [
   ],
 ];
 
+/** Serves the web handler as hosts of web requests do it on Node. */
+function hostOf(web: Handler): http.RequestListener {
+  return async (request, response) => {
+    const body = ['GET', 'HEAD'].includes(request.method ?? '') ? undefined : request;
+    const sent = new Request(`http://${request.headers.host}${request.url}`, {
+      method: request.method ?? 'GET',
+      headers: Object.entries(request.headers).map(([name, value]): [string, string] => [
+        name,
+        String(value),
+      ]),
+      ...(body !== undefined && { body: body as never, duplex: 'half' }),
+    });
+    const answer = await web(sent);
+    response.writeHead(answer.status, Object.fromEntries(answer.headers));
+    response.end(Buffer.from(await answer.arrayBuffer()));
+  };
+}
+
 const hosts: [string, () => http.RequestListener][] = [
   ['http', () => nodeHandler(options)],
   ...parsers.map(([name, before]): [string, () => http.RequestListener] => [
@@ -82,26 +101,7 @@ const hosts: [string, () => http.RequestListener][] = [
       return host;
     },
   ],
-  [
-    'http with the web handler',
-    () => {
-      const web = nelkap.handler({ workflows: [echo] });
-      return async (request, response) => {
-        const body = ['GET', 'HEAD'].includes(request.method ?? '') ? undefined : request;
-        const sent = new Request(`http://${request.headers.host}${request.url}`, {
-          method: request.method ?? 'GET',
-          headers: Object.entries(request.headers).map(([name, value]): [string, string] => [
-            name,
-            String(value),
-          ]),
-          ...(body !== undefined && { body: body as never, duplex: 'half' }),
-        });
-        const answer = await web(sent);
-        response.writeHead(answer.status, Object.fromEntries(answer.headers));
-        response.end(Buffer.from(await answer.arrayBuffer()));
-      };
-    },
-  ],
+  ['http with the web handler', () => hostOf(nelkap.handler({ workflows: [echo] }))],
 ];
 
 describe.each(hosts)('%s', (_, host) => {
@@ -413,5 +413,25 @@ test.each([
   expect(await response.text()).toBe('late');
   await client.stop();
   expect(server.ends.map(({ call, end }) => [call, end.type])).toEqual([[message.call.id, 'completed']]);
+  await server.stop();
+});
+
+// Whoever waits for the stop ends the process then, and an answer that is not sent is a cut (C10).
+test('when a stop is over, a host of web requests has sent its answers', async () => {
+  const server = await new FakeServer().start();
+  const client = new Nelkap({ app: 'shop', url: server.url, logger: log });
+  let finish: ((value: number) => void) | undefined;
+  const held = () => new Promise<number>((resolve) => (finish = resolve));
+  const w = client.workflow('w', () => client.step.run('a', held));
+  const serve = hostOf(client.handler({ workflows: [w] }));
+  let sent: http.ServerResponse | undefined;
+  app = await listen((request, response) => serve(request, (sent = response)));
+  const answer = fetch(app.url, { method: 'POST', headers, body: JSON.stringify(callOf('w')) });
+  await vi.waitUntil(() => finish !== undefined, patience);
+  const stopped = client.stop();
+  finish?.(1);
+  await stopped;
+  expect(sent?.writableEnded).toBe(true);
+  expect(await (await answer).json()).toMatchObject({ type: 'completed', output: 1 });
   await server.stop();
 });
