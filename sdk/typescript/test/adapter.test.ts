@@ -416,7 +416,7 @@ test.each([
   await server.stop();
 });
 
-// Whoever waits for the stop ends the process then, and an answer that is not sent is a cut (C10).
+// Rule C10. Whoever waits for the stop ends the process then, and an answer that is not sent is a cut.
 test('when a stop is over, a host of web requests has sent its answers', async () => {
   const server = await new FakeServer().start();
   const client = new Nelkap({ app: 'shop', url: server.url, logger: log });

@@ -49,6 +49,7 @@ test('a lost answer finds the same run: the id is drawn before the first try', a
   expect(ids).toEqual([run.id, run.id, run.id, run.id, run.id]);
 });
 
+// Rule K6.
 test.each<[string, string, object, () => Promise<unknown>]>([
   ['emit', '/v1/events', { created: true }, () => nelkap.emit({ event: 'e', payload: 1 })],
   ['cancel', '/v1/runs/run_1/cancel', { id: 'run_1' }, () => nelkap.cancel('run_1')],
