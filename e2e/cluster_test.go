@@ -201,14 +201,23 @@ func (c *cluster) at(n *clusterNode) *client.Client {
 // atEach does something at every node, several times at once, and fails the test when one does.
 func (c *cluster) atEach(times int, do func(api *client.Client) error) {
 	c.t.Helper()
+	apis := map[*clusterNode]*client.Client{}
+	for _, n := range c.nodes {
+		apis[n] = c.at(n)
+	}
+	c.atEachNode(times, func(n *clusterNode) error { return do(apis[n]) })
+}
+
+// atEachNode is atEach for what the API's client does not do.
+func (c *cluster) atEachNode(times int, do func(n *clusterNode) error) {
+	c.t.Helper()
 	var group sync.WaitGroup
 	begin := make(chan struct{})
 	for _, n := range c.nodes {
-		api := c.at(n)
 		for range times {
 			group.Go(func() {
 				<-begin
-				if err := do(api); err != nil {
+				if err := do(n); err != nil {
 					c.t.Errorf("%s: %v", n.name, err)
 				}
 			})

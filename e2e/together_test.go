@@ -2,6 +2,10 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -21,6 +25,8 @@ const (
 	rollings = 2
 	// fewCalls is what --concurrency allows, and manyRuns the load that wants more.
 	fewCalls, manyRuns = 3, 30
+	// sides is how many steps of a run are side by side.
+	sides = 20
 )
 
 // Many ask all nodes for the same things at the same moment; each is there once (K1, K6, W7, W8).
@@ -39,6 +45,7 @@ func TestThreeNodesDoOnceWhatIsToBeDoneOnce(t *testing.T) {
 		c.onceByEvent(language, small)
 		c.onceByKey(language, small)
 		c.onceByWait(language)
+		c.onceByPost(language)
 	}
 	for _, language := range languages {
 		c.completed(c.tickOf(language, tick).ID, goOnWithin)
@@ -48,7 +55,7 @@ func TestThreeNodesDoOnceWhatIsToBeDoneOnce(t *testing.T) {
 		c.tickOf(language, tick)
 	}
 	for _, mark := range c.marks() {
-		if len(c.find(plan.MarkBody, mark.Run, mark.Step)) != 1 {
+		if mark.Kind == plan.MarkBody && len(c.find(plan.MarkBody, mark.Run, mark.Step)) != 1 {
 			t.Errorf("the body of step %q of %s ran again", mark.Step, mark.Run)
 		}
 	}
@@ -112,6 +119,84 @@ func (c *cluster) onceByWait(language string) {
 	}
 	emit("second")
 	c.completed(id, within)
+}
+
+// onceByPost: an address that many post to at every node takes one of their answers, and says so to that one alone.
+func (c *cluster) onceByPost(language string) {
+	c.t.Helper()
+	id := c.run(language, plan.Plan{Steps: []plan.Step{{Name: "one"}, {Name: "asked", Calls: true}}})
+	made, err := url.Parse(c.mark(plan.MarkAddress, id, "asked", 1).URL)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var mu sync.Mutex
+	answers, taken := map[int]int{}, ""
+	posts := 0
+	c.atEachNode(atOnce, func(n *clusterNode) error {
+		mu.Lock()
+		posts++
+		payload := strconv.Itoa(posts)
+		mu.Unlock()
+		status, err := c.post("http://"+n.addr+made.Path, payload)
+		mu.Lock()
+		defer mu.Unlock()
+		if answers[status]++; status == http.StatusOK {
+			taken = payload
+		}
+		return err
+	})
+	if answers[http.StatusOK] != 1 || answers[http.StatusGone] != posts-1 {
+		c.t.Errorf("the address was answered with %v", answers)
+	}
+	c.completed(id, within)
+	steps := c.steps(id)
+	if last := steps[len(steps)-1]; string(last.Output) != `{"payload":`+taken+`}` {
+		c.t.Errorf("%s was taken, and the run was given %s", taken, last.Output)
+	}
+}
+
+// post posts JSON as who has nothing but the address.
+func (c *cluster) post(address, payload string) (status int, err error) {
+	request, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost, address, strings.NewReader(payload))
+	if err != nil {
+		return 0, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	answer, err := direct.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	return answer.StatusCode, answer.Body.Close()
+}
+
+// Twenty steps end at once, and then twenty sleeps, whose saves and ends are the nodes' in turn: whichever is the last wakes the code. Beside
+// them a run fails with a text that Postgres's own type for it can't hold, and no other does.
+func TestThreeNodesBringSidesTogether(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, newPostgres(t), clusterSpec{apps: languages})
+	const poison = "a\x00b"
+	for _, language := range languages {
+		var bodies, naps []plan.Step
+		want := map[string]int{"after": 1}
+		for i := range sides {
+			bodies = append(bodies, plan.Step{Name: fmt.Sprintf("side %d", i)})
+			naps = append(naps, plan.Step{Name: fmt.Sprintf("nap %d", i), SleepsMs: 500})
+			want[bodies[i].Name] = 1
+		}
+		sided := plan.Plan{Steps: []plan.Step{{Beside: bodies}, {Beside: naps}, {Name: "after"}}}
+		failing := c.run(language, plan.Plan{Steps: []plan.Step{{Name: "fails", Fails: poison}}})
+		var ids []string
+		for range manyRuns {
+			ids = append(ids, c.run(language, sided))
+		}
+		for _, id := range ids {
+			c.completed(id, 2*within)
+			c.bodies(id, want)
+		}
+		if run := c.end(failing, within); run.Status != "failed" || !strings.Contains(run.Error.Message, poison) {
+			t.Errorf("the run with the odd text is %s: %+v", run.Status, run.Error)
+		}
+	}
 }
 
 // K1: an app never has more calls than it takes, however many nodes there are, also while one dies and another comes.

@@ -25,7 +25,7 @@ type Plan struct {
 	Parent string `json:"parent,omitempty"`
 }
 
-// Step is one step. Its body leaves a mark, takes its time, waits for its gate, throws, and starts or emits, in this order.
+// Step is one step. Its body leaves a mark, takes its time, waits for its gate, fails or throws, and starts or emits, in this order.
 type Step struct {
 	Name    string `json:"name"`
 	TakesMs int    `json:"takesMs,omitempty"`
@@ -42,6 +42,12 @@ type Step struct {
 	WaitsFor string `json:"waitsFor,omitempty"`
 	// Invokes makes it a child run of Planned with these steps, for whose end it waits: it has no body either.
 	Invokes []Step `json:"invokes,omitempty"`
+	// Calls makes it a callback, whose address the code leaves in a mark before it waits for what is posted there.
+	Calls bool `json:"calls,omitempty"`
+	// Beside makes it these steps side by side, and none of its own.
+	Beside []Step `json:"beside,omitempty"`
+	// Fails has the body throw this text, and not be tried again.
+	Fails string `json:"fails,omitempty"`
 }
 
 // Kinds of marks.
@@ -50,6 +56,7 @@ const (
 	MarkAborted = "aborted" // its signal is aborted while it waits for its gate
 	MarkEnded   = "ended"   // it returns
 	MarkOutside = "outside" // the code outside steps waits for its gate
+	MarkAddress = "address" // a callback has this URL
 )
 
 // Mark is one line of the file of marks.
@@ -62,6 +69,7 @@ type Mark struct {
 	ID      string  `json:"id"`            // drawn by the body: its other marks and its result bear it too
 	At      float64 `json:"at"`            // milliseconds since 1970
 	Why     string  `json:"why,omitempty"` // of MarkAborted
+	URL     string  `json:"url,omitempty"` // of MarkAddress
 }
 
 // Time is At.

@@ -136,9 +136,28 @@ func (a *app) one(ctx context.Context, run string, s plan.Step) (err error) {
 		_, _, err = step.WaitForEvent[any](ctx, s.Name, s.WaitsFor)
 	case len(s.Invokes) > 0:
 		_, err = step.Invoke(ctx, s.Name, a.planned, plan.Plan{Steps: s.Invokes, Parent: run})
+	case s.Calls:
+		err = a.callback(ctx, run, s.Name)
+	case len(s.Beside) > 0:
+		var branches []func(context.Context) error
+		for _, each := range s.Beside {
+			branches = append(branches, func(ctx context.Context) error { return a.one(ctx, run, each) })
+		}
+		err = step.Parallel(ctx, branches...)
 	default:
 		_, err = step.Run(ctx, s.Name, func(ctx context.Context) (plan.Result, error) { return a.body(ctx, run, s) })
 	}
+	return err
+}
+
+// callback waits for what is posted at an address that it leaves in a mark.
+func (a *app) callback(ctx context.Context, run, name string) error {
+	made, err := step.NewCallback[any](ctx, name)
+	if err != nil {
+		return err
+	}
+	a.mark(plan.Mark{Kind: plan.MarkAddress, Run: run, Step: name, URL: made.URL})
+	_, _, err = made.Wait(ctx)
 	return err
 }
 
@@ -153,6 +172,9 @@ func (a *app) body(ctx context.Context, run string, s plan.Step) (plan.Result, e
 		aborted := mine
 		aborted.Kind, aborted.Why = plan.MarkAborted, context.Cause(ctx).Error()
 		a.mark(aborted)
+	}
+	if s.Fails != "" {
+		return plan.Result{}, nelkap.NonRetriable(errors.New(s.Fails))
 	}
 	if mine.Attempt <= s.Throws {
 		return plan.Result{}, nelkap.RetryAfter(fmt.Errorf("attempt %d throws", mine.Attempt), 20*time.Millisecond)

@@ -5,7 +5,7 @@ import { existsSync, openSync, writeSync } from 'node:fs';
 import http from 'node:http';
 import path from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
-import { nelkap, RetryAfterError } from 'nelkap';
+import { NonRetriableError, nelkap, RetryAfterError } from 'nelkap';
 import { handler } from 'nelkap/node';
 
 const { pid, env } = process;
@@ -38,6 +38,7 @@ async function body(run, step, { attempt, signal }) {
   if (step.gate && !(await wait(step.gate, signal, attempt))) {
     mark({ kind: 'aborted', ...mine, why: signal.reason.message });
   }
+  if (step.fails) throw new NonRetriableError(step.fails);
   if (attempt <= (step.throws ?? 0)) throw new RetryAfterError(`attempt ${attempt} throws`, 20);
   const result = { id: mine.id, pid };
   const small = { steps: [{ name: 'small' }], parent: run };
@@ -47,6 +48,23 @@ async function body(run, step, { attempt, signal }) {
   return result;
 }
 
+/** Does one step. */
+async function one(run, step) {
+  if (step.sleepsMs) await nelkap.step.sleep(step.name, step.sleepsMs);
+  else if (step.waitsFor) await nelkap.step.waitForEvent(step.name, { event: step.waitsFor });
+  else if (step.invokes) await nelkap.step.invoke(step.name, planned, { steps: step.invokes, parent: run });
+  else if (step.calls) await callback(run, step.name);
+  else if (step.beside) await Promise.all(step.beside.map((each) => one(run, each)));
+  else await nelkap.step.run(step.name, (context) => body(run, step, context));
+}
+
+/** Waits for what is posted at an address that it leaves in a mark. */
+async function callback(run, name) {
+  const made = await nelkap.step.callback(name);
+  mark({ kind: 'address', run, step: name, url: made.url });
+  await made.wait();
+}
+
 /** The function of every workflow. */
 async function play(plan, { run, signal }) {
   const added = env.E2E_VERSION === '2' ? [{ name: 'added' }] : [];
@@ -54,10 +72,7 @@ async function play(plan, { run, signal }) {
   for (let i = 1; i <= (plan.repeat ?? 0); i++) steps.push({ name: `step ${i}` });
   for (const step of steps) {
     if (env.E2E_VERSION === '3') step.name = `renamed ${step.name}`;
-    if (step.sleepsMs) await nelkap.step.sleep(step.name, step.sleepsMs);
-    else if (step.waitsFor) await nelkap.step.waitForEvent(step.name, { event: step.waitsFor });
-    else if (step.invokes) await nelkap.step.invoke(step.name, planned, { steps: step.invokes, parent: run.id });
-    else await nelkap.step.run(step.name, (context) => body(run.id, step, context));
+    await one(run.id, step);
   }
   if (plan.gate) {
     mark({ kind: 'outside', run: run.id });
