@@ -1,12 +1,15 @@
 package e2e
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/nelkap/nelkap/e2e/plan"
 	"github.com/nelkap/nelkap/internal/client"
@@ -52,6 +55,52 @@ func TestPostgresIsKilledUnderLoadAndNothingIsLost(t *testing.T) {
 	all := c.judgeLoad(a)
 	c.judgeMarks(func(plan.Mark, plan.Mark) string { return "no app was killed" })
 	t.Logf("Postgres killed %d times; %s", databaseCrashes, all)
+}
+
+// N3: a person who has changed a run by hand, and left the transaction open, holds up that run alone, on whichever node: the others end
+// meanwhile, and it goes on once the lock is gone, with no body twice.
+func TestARunThatAPersonHasLockedHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, newPostgres(t), clusterSpec{apps: languages})
+	var locked []string
+	for _, language := range languages {
+		locked = append(locked, c.run(language, gated("lock")))
+	}
+	for _, id := range locked {
+		c.began(id, "two", 1)
+	}
+	person, err := pgx.Connect(t.Context(), c.postgres.URL(database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { person.Close(context.Background()) })
+	execute := func(statement string, arguments ...any) {
+		t.Helper()
+		if _, err := person.Exec(t.Context(), statement, arguments...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	execute("BEGIN")
+	for _, id := range locked {
+		execute("UPDATE runs SET reason = reason WHERE id = $1", []byte(id))
+	}
+	c.open("lock")
+	for range 2 { // the second time it is known
+		var ids []string
+		for range manyRuns {
+			for _, language := range languages {
+				ids = append(ids, c.run(language, plan.Plan{Repeat: 3}))
+			}
+		}
+		for _, id := range ids {
+			c.completed(id, within)
+		}
+	}
+	execute("ROLLBACK")
+	for _, id := range locked {
+		c.completed(id, within)
+		c.bodies(id, map[string]int{"one": 1, "two": 1, "three": 1})
+	}
 }
 
 // C2: an app is frozen when its call comes, wakes while Postgres is away, and can tell nobody until that is over. By then the lease has

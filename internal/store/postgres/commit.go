@@ -17,7 +17,7 @@ func (s *Store) Commit(ctx context.Context, changes []store.Change) ([]store.Res
 	}
 	var results []store.Result
 	o, err := s.retry(ctx, func(ctx context.Context) (o outcome, err error) {
-		results, o, err = s.try(ctx, changes)
+		results, o, err = s.tryFree(ctx, changes)
 		return o, err
 	})
 	if err != nil {
@@ -72,7 +72,9 @@ func (t *transaction) learnBounds(r *scanner) error {
 func (t *transaction) play(ctx context.Context) error {
 	t.out = &batch{}
 	t.out.add(sqlBegin, nil, nil)
-	t.out.add(sqlBounds, (&params{}).int(t.store.lockTime.Milliseconds()).int(t.store.lockTime.Milliseconds()), t.learnBounds)
+	// Who waits for a node that stands still waits longer than the server does before it ends that node's transaction.
+	stands := t.store.lockTime * 4 / 5
+	t.out.add(sqlBounds, (&params{}).int(t.store.lockTime.Milliseconds()).int(stands.Milliseconds()), t.learnBounds)
 	locks := &need{}
 	for _, change := range t.changes {
 		locks.change(change)

@@ -46,6 +46,11 @@ func (s *set[K]) add(k K) {
 	(*s)[k] = struct{}{}
 }
 
+func (s set[K]) has(k K) bool {
+	_, there := s[k]
+	return there
+}
+
 type stepKey struct {
 	run string
 	workflow.StepID

@@ -40,7 +40,8 @@ const (
 	// transactionTime bounds one try: a database that doesn't answer must not hold a node for ever. Twice lockTime, so that a batch outlives
 	// a node that stands still with its locks.
 	transactionTime = 10 * time.Second
-	// lockTime bounds the wait for a row that another node has locked, and for a node that stands still inside its transaction.
+	// lockTime bounds the wait for a row that another node, or a person, has locked. A node that stands still inside its transaction is ended a
+	// little before.
 	lockTime = 5 * time.Second
 	// connectTime bounds the making of a connection, where the URL says nothing.
 	connectTime = 5 * time.Second
@@ -56,6 +57,8 @@ type Store struct {
 	transactionTime, lockTime time.Duration
 	// reading has room for all connections but one: readers who take their time must not keep commits and heartbeats from theirs.
 	reading chan struct{}
+	// locked are the runs that somebody was found to hold a lock on.
+	locked lockedRuns
 	// held: the store was restored when it was opened, and nobody had said that it goes on (N5).
 	held bool
 	// ahead is how far the database's clock is ahead of this process's, in nanoseconds, by the last look.
