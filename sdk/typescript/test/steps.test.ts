@@ -543,6 +543,7 @@ test.each<[object, string]>([
   [{ once: 'x' }, "once of workflow 'w' is no function"],
   [{ timeout: 3_155_760_000_001 }, "timeout of workflow 'w' is over 100 years: give less, or leave it out"],
   [{ lease: { days: 36_526 } }, "lease of workflow 'w' is over 100 years"],
+  [{ timeout: 0 }, "timeout of workflow 'w' is 0: give more, or leave it out"],
   [{ onFailure: function* () {} }, "onFailure of workflow 'w' is a generator function (function*)"],
 ])('a workflow with %j is refused', (options, text) => {
   expect(() => nelkap.workflow({ name: 'w', ...options } as never, () => 1)).toThrow(text);

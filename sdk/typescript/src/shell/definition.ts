@@ -88,7 +88,7 @@ export function define(options: string | Options, fn: unknown, app: () => string
       eventTrigger(trigger, `cancels workflow '${name}'`, []),
     ),
     retries: checkRetries(given.retries, `retries of workflow '${name}'`),
-    timeoutMs: boundedMs(given.timeout, `timeout of workflow '${name}'`),
+    timeoutMs: checkTimeout(boundedMs(given.timeout, `timeout of workflow '${name}'`), name),
     leaseMs: checkLease(boundedMs(given.lease, `lease of workflow '${name}'`), name),
     schema: given.payload as StandardSchemaV1 | undefined,
     once: checkFunction(given.once, 'once', name, '(payload) => payload.id') as Definition['once'],
@@ -181,6 +181,11 @@ export function refuseGenerator<F extends Function>(fn: F, what: string): F {
   throw new TypeError(
     `${what} is a generator function (function*), which would not run: give a function, or an async one`,
   );
+}
+
+function checkTimeout(timeoutMs: number | undefined, name: string): number | undefined {
+  if (timeoutMs !== 0) return timeoutMs;
+  throw new RangeError(`timeout of workflow '${name}' is 0: give more, or leave it out`);
 }
 
 function checkLease(leaseMs: number | undefined, name: string): number | undefined {
