@@ -141,7 +141,7 @@ test-sim: ## the simulation, on the seeds that are kept and a few new ones
 SEEDS ?= 10000
 STORE ?= memory
 FORM ?= whole
-sim: ## the simulation's long form, on all cores: make sim SEEDS=100000 STORE=sqlite, or FORM=nodes, FORM=swept, FORM=stale, FORM=broad, FORM=changing
+sim: ## the simulation's long form, on all cores: make sim SEEDS=100000 STORE=sqlite, or FORM=nodes, FORM=swept, FORM=stale, FORM=broad, FORM=changing, FORM=locked
 	@mkdir -p bin && cd internal/sim && go test -c -o ../../bin/sim.test .
 	@cd internal/sim && $(if $(wildcard /dev/shm),TMPDIR=/dev/shm) ../../bin/sim.test -test.run '^TestManySeeds$$' -test.timeout 0 -seeds $(SEEDS) -store $(STORE) -form $(FORM)
 else

@@ -17,7 +17,10 @@ var errDisk = errors.New("the disk can't be used")
 //
 // Reads are of committed data, and may be old when they arrive. Where two nodes live, the changes of a batch are committed one by one, so
 // that those of the other node come between, as READ COMMITTED lets them (N2): only what a store checks together with its write is safe.
-type disk struct{ node *node }
+type disk struct {
+	node  *node
+	known map[string]bool // runs that it has waited for in vain; world.mu guards it
+}
 
 // askerKey is where a request's context has the message's id: two requests that read the same at once must not change places.
 type askerKey struct{}
@@ -138,7 +141,7 @@ func (d *disk) Commit(_ context.Context, changes []store.Change) ([]store.Result
 		n.pass(0)
 		return nil, store.ErrUnknown
 	}
-	results, err := d.write(id, changes, dice)
+	results, err := d.writeFree(id, changes, dice)
 	if f == crashAfter {
 		w.crash(n, dice.odds(200), dice.between(time.Millisecond, 9*time.Second))
 	}

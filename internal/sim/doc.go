@@ -29,7 +29,8 @@
 // learned later: code that throws beside what its run waits for and asks for its pause, keys with a time, replays with other keys and events,
 // and schedules that are paused. In a changing one, of one or two nodes, deploys are many, and more changes with them: steps that are renamed
 // say what they were called before (S7), and schedules get another expression or another rule of catching up (D1, D2);
-// and clients emit events for later, and make requests with an Idempotency-Key, again and again (K6).
+// and clients emit events for later, and make requests with an Idempotency-Key, again and again (K6). In a locked one, of one to three nodes,
+// somebody who is no server locks runs: what is to be written of them is refused alone (N3).
 // Some bodies kill their process, up to twelve times.
 //
 // In all of them it is also checked that nothing is done too late or too often. Attempts and pauses are counted by the code that throws

@@ -21,10 +21,11 @@ const (
 	FormWhole Form = "whole" // also undos, handlers, restarts, callbacks, workflows that run once, lines of logs
 	// FormChanging is all of that, with one or two nodes, where more changes on a deploy: see changing.go.
 	FormChanging Form = "changing"
+	FormLocked   Form = "locked" // all of that, with one to three nodes, where somebody locks runs for a while: see rowlock.go
 )
 
 // Forms are all of them.
-var Forms = []Form{FormPlain, FormWaits, FormNodes, FormSwept, FormStale, FormBroad, FormChanging, FormWhole}
+var Forms = []Form{FormPlain, FormWaits, FormNodes, FormSwept, FormStale, FormBroad, FormChanging, FormLocked, FormWhole}
 
 // Whole tells whether seeds of a form have endings.
 func (f Form) Whole() bool {

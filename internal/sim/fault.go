@@ -56,6 +56,8 @@ func (w *world) strike(f faultPlan) {
 		w.setApart(s.name, true)
 		rest(f.lasts)
 		w.setApart(s.name, false)
+	case runsLocked:
+		w.holdLocks(f)
 	case storeIsFull:
 		w.setFull(true)
 		rest(f.lasts)

@@ -253,7 +253,7 @@ func (t *witness) checkEvent(r *record, w *openWait, e store.Entry, early bool) 
 		}
 		t.checkSoon(id, w, w.DueAt)
 		for position := w.after + 1; position <= int64(len(t.stored)); position++ {
-			if t.fits(r, w, position) && t.world.undisturbed(t.stored[position-1].at, w.openedAt) > soon {
+			if t.fits(r, w, position) && t.world.undisturbed(t.stored[position-1].at, w.openedAt, t.world.freed(r.ID)) > soon {
 				t.broken("W5", "%s is over without an event, and event %d fits it since %v", id, position, t.stored[position-1].at)
 			}
 		}
@@ -359,7 +359,7 @@ func (t *witness) checkClaimed(r *record, e store.Entry) {
 		t.broken("K4", "%s was answered %s, and the run owns the claim: %t (%+v)", id, e.Output, owns, c)
 	case !owns:
 		t.world.report.reached(claimRefused)
-		if owner := t.runs[c.owner]; owner.Status.Final() && t.frees(c, r, owner, owner.endedAt) == nil && t.world.undisturbed(owner.endedAt) > soon && r.startedAfter(owner.endedAt) {
+		if owner := t.runs[c.owner]; owner.Status.Final() && t.frees(c, r, owner, owner.endedAt) == nil && t.world.undisturbed(owner.endedAt, t.world.freed(r.ID), t.world.freed(owner.ID)) > soon && r.startedAfter(owner.endedAt) {
 			t.broken("K3", "%s was refused, and the owner %s has ended and freed the claim", id, owner.ID)
 		}
 	}

@@ -30,13 +30,13 @@ func (t *witness) checkLate(r *record, before, run *workflow.Run) {
 	concluded := before.Phase() == workflow.PhaseEnding && run.Phase() != workflow.PhaseEnding
 	switch {
 	case timesOut:
-		if t.overdue(before.TimeoutAt) {
+		if t.overdue(before.TimeoutAt, t.world.freed(run.ID)) {
 			t.broken("W5", "run %s times out %v late", run.ID, time.Since(before.TimeoutAt))
 		}
 	case concluded:
 		t.checkGrace(r, before)
 	case before.Status == workflow.Waiting && run.Status == workflow.Queued && !before.NextAt.IsZero():
-		if t.overdue(before.NextAt, r.touchedAt) {
+		if t.overdue(before.NextAt, r.touchedAt, t.world.freed(run.ID)) {
 			t.broken("W5", "run %s wakes %v late", run.ID, time.Since(before.NextAt))
 		}
 	}
@@ -48,7 +48,7 @@ func (t *witness) checkGrace(r *record, before *workflow.Run) {
 	if c := t.calls[callOf(before)]; t.calm && !r.forced && (c == nil || !c.ended) && time.Until(over) > instant {
 		t.broken("Z1", "run %s ends %v before the grace of its call %s is over", r.ID, time.Until(over), callOf(before))
 	}
-	if t.overdue(over) {
+	if t.overdue(over, t.world.freed(r.ID)) {
 		t.broken("Z1", "run %s ends %v after the grace of its call %s was over", r.ID, time.Since(over), callOf(before))
 	}
 }
@@ -56,14 +56,14 @@ func (t *witness) checkGrace(r *record, before *workflow.Run) {
 // checkTurn: a run whose call begins was not due long after another of its app that is still in line, and where nothing holds it up it is
 // called soon (W5).
 func (t *witness) checkTurn(r *record, before *workflow.Run) {
-	if t.calm && t.world.plan.concurrency >= 100 && t.overdue(before.NextAt, r.touchedAt) {
+	if t.calm && t.world.plan.concurrency >= 100 && t.overdue(before.NextAt, r.touchedAt, t.world.freed(r.ID)) {
 		t.broken("W5", "run %s is called %v after it was due, and its app had room", r.ID, time.Since(before.NextAt))
 	}
 	if t.world.plan.nodes > 1 {
 		return // each has a line of its own
 	}
 	for id, o := range t.runs {
-		if o.App != r.App || id == r.ID || o.Phase() != workflow.PhaseQueued || before.NextAt.Sub(o.NextAt) <= soon || !t.overdue(o.NextAt, o.touchedAt) {
+		if o.App != r.App || id == r.ID || o.Phase() != workflow.PhaseQueued || before.NextAt.Sub(o.NextAt) <= soon || !t.overdue(o.NextAt, o.touchedAt, t.world.freed(id)) {
 			continue
 		}
 		if o.passedAt.IsZero() { // what is taken from the line at once may be called in another order
@@ -97,7 +97,7 @@ func (t *witness) checkRoom(r *record) {
 
 // checkSoon: a wait is over soon after what it waits for (W5).
 func (t *witness) checkSoon(id stepID, w *openWait, since time.Time) {
-	if t.overdue(since, w.openedAt) {
+	if t.overdue(since, w.openedAt, t.world.freed(id.run)) {
 		t.broken("W5", "%s is over %v after what it waited for", id, time.Since(since))
 	}
 }

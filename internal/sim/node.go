@@ -37,7 +37,7 @@ func (w *world) startNode() {
 	w.all = append(w.all, n)
 	w.working = append(w.working, n)
 	w.mu.Unlock()
-	n.disk = &disk{node: n}
+	n.disk = &disk{node: n, known: map[string]bool{}}
 	n.engine = engine.New(n.disk, &caller{n}, engine.Options{
 		Node: n.engineID(), URL: serverURL, Logger: slog.New(logHandler{node: n}), Concurrency: w.plan.concurrency, Lease: w.plan.lease, DescribeEvery: 7 * time.Second,
 		RunsFor: w.plan.runsFor, SweepEvery: w.plan.sweepEvery, ForgetAfter: w.plan.forgetAfter,

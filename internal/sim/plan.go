@@ -221,6 +221,9 @@ func (p *plan) drawFaults(c chance, form Form, n int, span time.Duration) {
 	if form == FormChanging {
 		p.deployOften(c.dice("more deploys", 0), span)
 	}
+	if form == FormLocked {
+		p.lockRuns(c.dice("locks", 0), span)
+	}
 	if form == FormNodes && c.dice("nodes alone", 0).odds(250) {
 		p.strikeNodesAlone(c.dice("nodes alone", 1))
 	}
@@ -240,6 +243,8 @@ func (p *plan) drawNodes(c chance, form Form) {
 	case FormChanging:
 		d := c.dice("changing nodes", 0)
 		p.nodes, p.forgetAfter = 1+d.below(2), d.between(10*time.Second, 2*time.Minute)
+	case FormLocked:
+		p.nodes = 1 + c.dice("locked nodes", 0).below(3)
 	case FormSwept:
 		d := c.dice("sweeps", 0)
 		p.nodes, p.runsFor, p.sweepEvery = 1+d.below(3), d.between(runsForMin, 2*runsForMin), d.between(time.Second, 20*time.Second)

@@ -253,6 +253,10 @@ func (r *Report) Missing(form Form) []string {
 		if r.Faults[StaleRead] == 0 {
 			missing = append(missing, "fault: "+StaleRead)
 		}
+	case FormLocked:
+		if r.Faults[RunLocked] == 0 {
+			missing = append(missing, "fault: "+RunLocked)
+		}
 	case FormPlain, FormWaits, FormWhole:
 	}
 	for _, situation := range situations {

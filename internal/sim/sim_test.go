@@ -223,6 +223,13 @@ func TestNoInvariantBreaksInChangingSeeds(t *testing.T) {
 	}
 }
 
+// Somebody locks runs for a while: what is to be written of them is refused alone, and comes again (N3).
+func TestNoInvariantBreaksWhereRunsAreLocked(t *testing.T) {
+	if report := playMany(t, 40, "memory", sim.FormLocked); report.Faults[sim.RunLocked] == 0 {
+		t.Error("no change was refused")
+	}
+}
+
 // short skips a test of the short form where another form was asked for.
 func short(t *testing.T) {
 	t.Helper()

@@ -74,7 +74,8 @@ type world struct {
 	stepped   bool          // a node's clock has stepped
 	faulty    bool
 	full      bool
-	apart     map[string]bool // apps that are cut off
+	locked    map[string]time.Time // until when somebody who is no server holds a lock on runs
+	apart     map[string]bool      // apps that are cut off
 	broken    []string
 	offered   []offer        // callbacks that clients know
 	failable  map[string]int // how many of each could have failed
@@ -86,7 +87,7 @@ type world struct {
 func Run(seed uint64, o Options, report *Report) Result {
 	w := &world{
 		chance: chance(seed), options: o, plan: o.plan, store: o.Store, report: report, over: make(chan struct{}),
-		counters: map[string]int{}, apart: map[string]bool{}, failable: map[string]int{}, trace: &trace{start: time.Now()},
+		counters: map[string]int{}, apart: map[string]bool{}, locked: map[string]time.Time{}, failable: map[string]int{}, trace: &trace{start: time.Now()},
 	}
 	if w.plan == nil {
 		w.plan = newPlan(w.chance, cmp.Or(o.Form, FormWhole))
