@@ -14,6 +14,9 @@ const versionMin = 15
 // nodesFew is how many nodes there should be room for: during a rolling upgrade there is one more than usual.
 const nodesFew = 3
 
+// transactionLong is from when on an open transaction is told: vacuums come a minute apart.
+const transactionLong = 10 * time.Minute
+
 // Database is what is known of a Postgres database. internal/store/postgres finds it out, field by field; internal/store/postgres.Facts
 // says what each is.
 type Database struct {
@@ -39,6 +42,9 @@ type Database struct {
 	ConnectionsMax, ConnectionsReserved, ConnectionsUsed int64
 	PoolMax                                              int64
 
+	OldestTransaction time.Duration
+	OldestHolder      string
+
 	Ahead time.Duration
 }
 
@@ -59,7 +65,7 @@ func (d Database) Checks() []Check {
 	if d.Autovacuum != "on" {
 		vacuum = vacuum.warn("switch it on: rows that changed take up space for ever, and plans grow stale")
 	}
-	checks = append(checks, vacuum)
+	checks = append(checks, vacuum, d.transactions())
 	if d.Pooled {
 		checks = append(checks, ok("pooler", "a pooler stands between, which is fine: transaction mode suffices"))
 	}
@@ -150,6 +156,15 @@ func (d Database) replication() Check {
 	default:
 		return ok("replication", "%s and that of the database server: %d standbys are synchronous", survives, d.SynchronousNow)
 	}
+}
+
+// transactions says whether rows that have changed can be removed: what looks for what is due goes past all that can't.
+func (d Database) transactions() Check {
+	if d.OldestTransaction < transactionLong {
+		return ok("transactions", "none has been open for long")
+	}
+	return ok("transactions", "that of %s has been open for %v", d.OldestHolder, d.OldestTransaction.Round(time.Second)).
+		warn("end it, and take long dumps and reports from a standby: while it is open no row that has changed since goes, and what is due is found ever more slowly")
 }
 
 func (d Database) connections() Check {

@@ -68,6 +68,8 @@ func TestADatabaseIsJudged(t *testing.T) {
 		"few connections":                       {func(d *doctor.Database) { d.ConnectionsMax = 26 }, "warn connections", "max_connections"},
 		"enough":                                {func(d *doctor.Database) { d.ConnectionsMax = 27 }, "", ""},
 		"few behind a pooler":                   {func(d *doctor.Database) { d.ConnectionsMax, d.Pooled = 26, true }, "", ""},
+		"a transaction that is open for hours":  {func(d *doctor.Database) { d.OldestTransaction, d.OldestHolder = 3*time.Hour, "session 7 (psql)" }, "warn transactions", "standby"},
+		"one that takes its time":               {func(d *doctor.Database) { d.OldestTransaction, d.OldestHolder = 9*time.Minute, "session 7 (psql)" }, "", ""},
 		"a clock that is odd":                   {func(d *doctor.Database) { d.Ahead = 11 * time.Second }, "warn database clock", "NTP"},
 		"a clock that is wrong":                 {func(d *doctor.Database) { d.Ahead = -301 * time.Second }, "fail database clock", "NTP"},
 	} {

@@ -35,6 +35,11 @@ type Facts struct {
 	ConnectionsMax, ConnectionsReserved, ConnectionsUsed int64
 	PoolMax                                              int64 // what one server on a machine like this one takes at most
 
+	// OldestTransaction is for how long the oldest transaction of another session has kept rows from being removed, as far as the user may see it,
+	// and OldestHolder whose it is.
+	OldestTransaction time.Duration
+	OldestHolder      string
+
 	Ahead time.Duration // of the database's clock, over this machine's
 }
 
@@ -96,6 +101,13 @@ func (f *Facts) read(ctx context.Context, conn *pgconn.PgConn) error {
 	// The database read its clock some time between the question and the answer.
 	f.Ahead = clock.Sub(asked.Add(time.Since(asked) / 2))
 	f.Pooled = backend != int64(conn.PID())
+	err = execWith(ctx, conn, sqlExamineOldest, nil, func(r *scanner) error {
+		f.OldestHolder, f.OldestTransaction = r.text(), time.Duration(r.int())*time.Millisecond
+		return nil
+	})
+	if err != nil {
+		return err
+	}
 	f.CanChange = f.CanCreate
 	if !hasSchema {
 		return nil

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,28 @@ func TestADatabaseIsSeenAsItIs(t *testing.T) {
 	}
 	if f := examined(t, server.URL(name)+"&pool_max_conns=7"); f.PoolMax != 7 {
 		t.Errorf("a pool of %d", f.PoolMax)
+	}
+}
+
+// A transaction that only reads keeps rows from being removed from its first statement on; one that has done nothing does not.
+func TestTheOldestTransactionIsSeen(t *testing.T) {
+	server := pgtest.Shared(t)
+	url := server.URL(server.Database(t, migrated))
+	if f := examined(t, url); f.OldestTransaction != 0 || f.OldestHolder != "" {
+		t.Errorf("%+v", f)
+	}
+	person, err := pgx.Connect(t.Context(), url+"&application_name=report")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer person.Close(context.Background())
+	for _, statement := range []string{"BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT count(*) FROM runs"} {
+		if _, err := person.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f := examined(t, url); f.OldestTransaction < 0 || f.OldestTransaction > time.Minute || !strings.HasPrefix(f.OldestHolder, "session ") || !strings.HasSuffix(f.OldestHolder, " (report)") {
+		t.Errorf("%+v", f)
 	}
 }
 

@@ -13,6 +13,12 @@ const (
 		(SELECT sum(numbackends) FROM pg_stat_database)::bigint,
 		(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
 		has_schema_privilege(current_schema(), 'CREATE'), to_regclass('nelkap_schema') IS NOT NULL`
+	// Who holds the oldest snapshot, and since when: no row that has changed since then can be removed.
+	sqlExamineOldest = `SELECT holder, (extract(epoch FROM clock_timestamp() - since) * 1000)::bigint FROM (
+			SELECT 'session ' || pid || coalesce(' (' || nullif(application_name, '') || ')', '') AS holder, xact_start AS since
+				FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND coalesce(backend_xmin, backend_xid) IS NOT NULL AND xact_start IS NOT NULL
+			UNION ALL SELECT 'the prepared transaction ' || gid, prepared FROM pg_prepared_xacts WHERE database = current_database()) AS open
+		ORDER BY since LIMIT 1`
 	// Whether a server may do to its tables what it does.
 	sqlExamineRights = `SELECT coalesce(bool_and(has_table_privilege(name, 'SELECT') AND has_table_privilege(name, 'INSERT')
 		AND has_table_privilege(name, 'UPDATE') AND has_table_privilege(name, 'DELETE')), false) FROM unnest(ARRAY['runs', 'steps', 'waits', 'events', 'keys']) AS name`
