@@ -96,6 +96,9 @@ func TestARunThatAPersonHasLockedHoldsUpNoOther(t *testing.T) {
 			c.completed(id, within)
 		}
 	}
+	if said := c.said("another session of the database has locked the run"); len(said) == 0 {
+		t.Error("no log says what holds the runs up")
+	}
 	execute("ROLLBACK")
 	for _, id := range locked {
 		c.completed(id, within)

@@ -232,9 +232,12 @@ func (e *Engine) save(ctx context.Context, save wire.Save) wire.SaveOutcome {
 
 // unsaved answers a save that the store refused: broken data is said to be so, all else is tried again.
 func (e *Engine) unsaved(save wire.Save, err error) wire.SaveOutcome {
-	if errors.Is(err, store.ErrBadChange) {
+	switch {
+	case errors.Is(err, store.ErrBadChange):
 		e.log.Error("a save can't be stored", "call", save.Call, "error", err)
 		return wire.SaveOutcome{Call: save.Call, Status: wire.Invalid, Detail: "the store refuses this save: " + err.Error()}
+	case errors.Is(err, store.ErrRunLocked):
+		e.log.Warn("a save can't be stored for now, and comes again", "call", save.Call, "error", err)
 	}
 	return wire.SaveOutcome{Call: save.Call, Status: wire.Later}
 }
