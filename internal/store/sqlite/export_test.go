@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"zombiezen.com/go/sqlite"
 )
@@ -34,6 +35,13 @@ func WatchDirSyncs(t testing.TB, saw func(dir string)) {
 	own := syncDir
 	syncDir = func(dir string) error { saw(dir); return own(dir) }
 	t.Cleanup(func() { syncDir = own })
+}
+
+// BusyTime has commits wait so long for another program during the test.
+func BusyTime(t testing.TB, d time.Duration) {
+	own := busyTime
+	busyTime = d
+	t.Cleanup(func() { busyTime = own })
 }
 
 // WALMax has the write-ahead log cut at that length during the test.

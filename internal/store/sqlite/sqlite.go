@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/gofrs/flock"
 	"zombiezen.com/go/sqlite"
@@ -40,6 +41,10 @@ const (
 	// headsMax bounds the writer's memory of runs: about 200 bytes each.
 	headsMax = 100_000
 )
+
+// busyTime is how long a commit waits for another program that writes to the file: none should, but a person with a SQLite shell can, and may leave
+// a transaction open.
+var busyTime = 5 * time.Second
 
 // Store is a store.Store in one file.
 type Store struct {
@@ -121,6 +126,7 @@ func openWriter(ctx context.Context, path string) (*sqlite.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening %s: %w", path, err)
 	}
+	conn.SetBusyTimeout(busyTime)
 	if err := prepare(conn); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening %s: %w", path, err), conn.Close())
 	}
@@ -129,7 +135,7 @@ func openWriter(ctx context.Context, path string) (*sqlite.Conn, error) {
 		err = sqlitemigration.Migrate(ctx, conn, migrations)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("bringing %s up to date: %w", path, err), conn.Close())
+		return nil, errors.Join(fmt.Errorf("bringing %s up to date: %w", path, classify(err)), conn.Close())
 	}
 	return conn, nil
 }

@@ -22,7 +22,7 @@ func (s *Store) cutWAL() {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	s.writer.SetBusyTimeout(0)
-	defer s.writer.SetBlockOnBusy()
+	defer s.writer.SetBusyTimeout(busyTime)
 	s.walNext = 2 * file.Size()
 	_ = query(s.writer, `PRAGMA wal_checkpoint(TRUNCATE)`, nil, func(r *scanner) error {
 		if busy := r.bool(); !busy {

@@ -79,6 +79,8 @@ func classify(err error) error {
 	switch sqlite.ErrCode(err).ToPrimary() {
 	case sqlite.ResultConstraint, sqlite.ResultMismatch, sqlite.ResultTooBig, sqlite.ResultRange:
 		return errors.Join(store.ErrBadChange, err)
+	case sqlite.ResultBusy:
+		return fmt.Errorf("another program has locked the database's file, such as a SQLite shell with a transaction that is open: end it: %w", err)
 	default:
 		return err
 	}
