@@ -8,9 +8,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -69,6 +71,7 @@ func (a *app) serve(command *cobra.Command, settings *config.Server) error {
 	if err := settings.Finish(a.environ); err != nil {
 		return &codeError{exitUsage, err}
 	}
+	signal.Ignore(syscall.SIGPIPE) // a server outlives who reads its log; Go ends a process whose standard error is closed
 	log := newLogger(a.errOut, settings.Dev, a.environ)
 	for _, sentence := range settings.Warnings {
 		log.Warn(sentence)

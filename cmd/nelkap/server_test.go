@@ -236,7 +236,7 @@ func TestAPortThatIsTakenIsSaid(t *testing.T) {
 
 // Those who wait are answered, and the process ends with 0 and says that it stops.
 func TestASignalStopsAServerGracefully(t *testing.T) {
-	for _, signal := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
+	for _, signal := range []os.Signal{syscall.SIGTERM, os.Interrupt, syscall.SIGHUP} {
 		t.Run(signal.String(), func(t *testing.T) {
 			p := launch(t, production, "serve", "--memory", "--addr", "127.0.0.1:0", "--app", serveShop(t))
 			p.wait("app ready")
@@ -265,6 +265,31 @@ func TestASignalStopsAServerGracefully(t *testing.T) {
 				t.Error(p.said())
 			}
 		})
+	}
+}
+
+// A server whose log nobody reads any more, as when what collects it has been restarted, works on, and stops as it should.
+func TestAServerOutlivesWhoReadsItsLog(t *testing.T) {
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), "nelkap", "serve", "--memory", "--addr", "127.0.0.1:0")
+	command.Env = append([]string{"PATH=" + os.Getenv("PATH"), "GORACE=" + noSleep}, production...)
+	command.Stdout, command.Stderr = writer, writer
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { command.Process.Kill() })
+	writer.Close()
+	for lines := bufio.NewScanner(reader); lines.Scan() && !strings.Contains(lines.Text(), `"msg":"ready"`); {
+	}
+	reader.Close()
+	if err := command.Process.Signal(syscall.SIGTERM); err != nil { // of which it writes to its log
+		t.Fatal(err)
+	}
+	if err := command.Wait(); err != nil {
+		t.Errorf("it ended with %v", err)
 	}
 }
 
