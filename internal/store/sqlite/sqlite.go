@@ -58,6 +58,8 @@ type Store struct {
 	// commits is how many there were, and walNext how long the write-ahead log is when it is to be cut; zero: walMax.
 	commits, walNext int64
 
+	files [2]placed // the file and its log
+
 	reading sync.RWMutex // held by who reads, against the log's being cut
 	path    string
 
@@ -104,6 +106,10 @@ func (s *Store) open(ctx context.Context, dir string) error {
 		return err
 	}
 	s.held = standing.Phase == store.PhaseHeld
+	s.files = [2]placed{{path: path}, {path: path + "-wal"}}
+	if err := s.inPlace(); err != nil {
+		return err
+	}
 	if err := query(s.writer, sqlSelectLastWait, nil, func(r *scanner) error { s.lastWait = r.int(); return nil }); err != nil {
 		return fmt.Errorf("reading %s: %w", path, err)
 	}

@@ -34,6 +34,9 @@ func (s *Store) Commit(_ context.Context, changes []store.Change) ([]store.Resul
 	if s.writer == nil {
 		return nil, errors.New("sqlite: the store is closed")
 	}
+	if err := s.inPlace(); err != nil {
+		return nil, err
+	}
 	results, err := s.commit(changes)
 	if err != nil {
 		s.heads = map[string]*head{}
@@ -69,21 +72,6 @@ func (s *Store) commit(changes []store.Change) ([]store.Result, error) {
 		}
 	}
 	return results, exec(s.writer, "COMMIT", nil)
-}
-
-// classify marks errors that lie in the data of a change: the committer halves such a batch until the bad one stands alone (N3).
-func classify(err error) error {
-	if code := sqlite.ErrCode(err); code == sqlite.ResultIOErrFsync || code == sqlite.ResultIOErrDirFsync {
-		return errors.Join(store.ErrUnsynced, err)
-	}
-	switch sqlite.ErrCode(err).ToPrimary() {
-	case sqlite.ResultConstraint, sqlite.ResultMismatch, sqlite.ResultTooBig, sqlite.ResultRange:
-		return errors.Join(store.ErrBadChange, err)
-	case sqlite.ResultBusy:
-		return fmt.Errorf("another program has locked the database's file, such as a SQLite shell with a transaction that is open: end it: %w", err)
-	default:
-		return err
-	}
 }
 
 // check tells whether everything that the change expects is so, before its first write: nothing has to be undone.

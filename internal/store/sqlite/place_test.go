@@ -1,0 +1,58 @@
+//go:build unix
+
+package sqlite_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/store/storetest"
+)
+
+// What is written to a file that was removed or replaced is gone when the server stops: it is not acknowledged. A file that comes back, as of a
+// disk that was away, is used again.
+func TestAStoreWhoseFileHasGoneAcknowledgesNothing(t *testing.T) {
+	for _, name := range []string{"nelkap.db", "nelkap.db-wal"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			s := openIn(t, dir)
+			n := 0
+			commit := func() error {
+				n++
+				results, err := s.Commit(t.Context(), []store.Change{{store.InsertRun{Run: storetest.NewRun(n)}}})
+				if err == nil {
+					err = results[0].Err
+				}
+				return err
+			}
+			if err := commit(); err != nil {
+				t.Fatal(err)
+			}
+			file, aside := filepath.Join(dir, name), filepath.Join(t.TempDir(), name)
+			refused := func(what string) {
+				t.Helper()
+				if err := commit(); err == nil || errors.Is(err, store.ErrBadChange) || !strings.Contains(err.Error(), file) {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+			if err := os.Rename(file, aside); err != nil {
+				t.Fatal(err)
+			}
+			refused("removed")
+			if err := os.WriteFile(file, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			refused("replaced")
+			if err := os.Rename(aside, file); err != nil {
+				t.Fatal(err)
+			}
+			if err := commit(); err != nil {
+				t.Errorf("it is back: %v", err)
+			}
+		})
+	}
+}
