@@ -13,10 +13,10 @@ import (
 	"github.com/nelkap/nelkap/internal/store/storetest"
 )
 
-// What is written to a file that was removed or replaced is gone when the server stops: it is not acknowledged. A file that comes back, as of a
-// disk that was away, is used again.
+// What is written to a file that was removed or replaced is gone when the server stops, and once its lock is removed another server may start (N5):
+// nothing is acknowledged then. What comes back, as of a disk that was away, is used again.
 func TestAStoreWhoseFileHasGoneAcknowledgesNothing(t *testing.T) {
-	for _, name := range []string{"nelkap.db", "nelkap.db-wal"} {
+	for _, name := range []string{"nelkap.db", "nelkap.db-wal", "lock"} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			s := openIn(t, dir)

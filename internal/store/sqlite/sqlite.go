@@ -58,7 +58,7 @@ type Store struct {
 	// commits is how many there were, and walNext how long the write-ahead log is when it is to be cut; zero: walMax.
 	commits, walNext int64
 
-	files [2]placed // the file and its log
+	files [3]placed // the file, its log and the lock
 
 	reading sync.RWMutex // held by who reads, against the log's being cut
 	path    string
@@ -106,7 +106,7 @@ func (s *Store) open(ctx context.Context, dir string) error {
 		return err
 	}
 	s.held = standing.Phase == store.PhaseHeld
-	s.files = [2]placed{{path: path}, {path: path + "-wal"}}
+	s.files = [3]placed{{path: path}, {path: path + "-wal"}, {path: filepath.Join(dir, lockName)}}
 	if err := s.inPlace(); err != nil {
 		return err
 	}
