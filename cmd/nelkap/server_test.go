@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	ossignal "os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -238,6 +239,9 @@ func TestAPortThatIsTakenIsSaid(t *testing.T) {
 func TestASignalStopsAServerGracefully(t *testing.T) {
 	for _, signal := range []os.Signal{syscall.SIGTERM, os.Interrupt, syscall.SIGHUP} {
 		t.Run(signal.String(), func(t *testing.T) {
+			heeded := make(chan os.Signal, 1) // what this process heeds, those that it starts do not ignore, also where this one was started by nohup
+			ossignal.Notify(heeded, signal)
+			defer ossignal.Stop(heeded)
 			p := launch(t, production, "serve", "--memory", "--addr", "127.0.0.1:0", "--app", serveShop(t))
 			p.wait("app ready")
 			start := `{"workflow":"later"}`
@@ -265,6 +269,21 @@ func TestASignalStopsAServerGracefully(t *testing.T) {
 				t.Error(p.said())
 			}
 		})
+	}
+}
+
+// As under nohup.
+func TestAServerThatIgnoresItsTerminalGoesOnWithoutIt(t *testing.T) {
+	ossignal.Ignore(syscall.SIGHUP) // which those that this process starts inherit
+	defer ossignal.Reset(syscall.SIGHUP)
+	p := launch(t, production, "serve", "--memory", "--addr", "127.0.0.1:0")
+	p.signal(syscall.SIGHUP)
+	if _, err := p.client.Apps(t.Context()); err != nil {
+		t.Errorf("%v:\n%s", err, p.said())
+	}
+	p.signal(syscall.SIGTERM)
+	if code := p.exit(); code != 0 || strings.Count(p.said(), `"msg":"stopping"`) != 1 {
+		t.Errorf("exit code %d:\n%s", code, p.said())
 	}
 }
 
