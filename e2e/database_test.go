@@ -96,7 +96,7 @@ func TestARunThatAPersonHasLockedHoldsUpNoOther(t *testing.T) {
 			c.completed(id, within)
 		}
 	}
-	if said := c.said("another session of the database has locked the run"); len(said) == 0 {
+	if said := c.said("another session of the database has locked the row"); len(said) == 0 {
 		t.Error("no log says what holds the runs up")
 	}
 	execute("ROLLBACK")

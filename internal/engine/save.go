@@ -236,7 +236,7 @@ func (e *Engine) unsaved(save wire.Save, err error) wire.SaveOutcome {
 	case errors.Is(err, store.ErrBadChange):
 		e.log.Error("a save can't be stored", "call", save.Call, "error", err)
 		return wire.SaveOutcome{Call: save.Call, Status: wire.Invalid, Detail: "the store refuses this save: " + err.Error()}
-	case errors.Is(err, store.ErrRunLocked):
+	case errors.Is(err, store.ErrRowLocked):
 		e.log.Warn("a save can't be stored for now, and comes again", "call", save.Call, "error", err)
 	}
 	return wire.SaveOutcome{Call: save.Call, Status: wire.Later}

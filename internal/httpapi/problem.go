@@ -39,7 +39,7 @@ var known = []struct {
 	{engine.ErrStopping, http.StatusServiceUnavailable, "stopping", "try again after Retry-After"},
 	{engine.ErrUnstored, http.StatusServiceUnavailable, "store_unavailable", "try again after Retry-After"},
 	{store.ErrUnavailable, http.StatusServiceUnavailable, "store_unavailable", "try again after Retry-After"},
-	{store.ErrRunLocked, http.StatusServiceUnavailable, "store_unavailable", "end that session, which pg_stat_activity shows, and try again after Retry-After"},
+	{store.ErrRowLocked, http.StatusServiceUnavailable, "store_unavailable", "end that session, which pg_stat_activity shows, and try again after Retry-After"},
 	{store.ErrUnknown, http.StatusServiceUnavailable, "outcome_unknown", "send the same request again, with its id, key or Idempotency-Key: it finds what was stored"},
 	{engine.ErrUnknownWorkflow, http.StatusUnprocessableEntity, "workflow_unknown", "start the app that has it, or see GET /v1/workflows for those that there are"},
 	{engine.ErrAmbiguousWorkflow, http.StatusUnprocessableEntity, "workflow_ambiguous", ""},
@@ -58,7 +58,7 @@ var known = []struct {
 }
 
 // private are errors whose texts tell of the database and of who uses it: they go to the log alone.
-var private = []error{store.ErrUnavailable, store.ErrRunLocked, store.ErrUnknown}
+var private = []error{store.ErrUnavailable, store.ErrRowLocked, store.ErrUnknown}
 
 // problemOf turns any error into a problem. What is not on the list is a fault of ours: its text goes to the log alone.
 func (a *api) problemOf(ctx context.Context, err error) *apitype.Problem {

@@ -13,7 +13,7 @@ import (
 type logHandler struct{ node *node }
 
 // faulted are the errors that a fault explains.
-var faulted = []error{errDisk, errReset, errRefused, store.ErrUnknown, store.ErrRunLocked, engine.ErrUnstored, engine.ErrStopping, context.Canceled, context.DeadlineExceeded}
+var faulted = []error{errDisk, errReset, errRefused, store.ErrUnknown, store.ErrRowLocked, engine.ErrUnstored, engine.ErrStopping, context.Canceled, context.DeadlineExceeded}
 
 // Enabled implements slog.Handler.
 func (h logHandler) Enabled(_ context.Context, level slog.Level) bool {

@@ -120,7 +120,7 @@ func (d *disk) writeFree(id string, changes []store.Change, dice *dice) ([]store
 			free, places = append(free, change), append(places, i)
 			continue
 		}
-		results[i].Err = store.ErrRunLocked
+		results[i].Err = store.ErrRowLocked
 		w.report.fault(RunLocked)
 	}
 	if waits {

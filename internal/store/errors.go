@@ -19,8 +19,8 @@ var (
 	ErrLocked = errors.New("store: the data directory is in use by another process")
 	// ErrBadChange: the change itself is broken; nothing of it was written, and it can never be.
 	ErrBadChange = errors.New("store: broken change")
-	// ErrRunLocked: somebody who is no server holds a lock on the run's row. Nothing was written, and the same may be once that has gone.
-	ErrRunLocked = errors.New("store: another session of the database has locked the run")
+	// ErrRowLocked: somebody who is no server holds a lock on a row of the change. Nothing was written, and the same may be once that has gone.
+	ErrRowLocked = errors.New("store: another session of the database has locked the row")
 	// ErrUnsynced: a commit failed, and was written: whoever opens the store next, after a crash, may find that it took effect.
 	ErrUnsynced = errors.New("store: the commit was written and could not be synced")
 	// ErrUnknown: the outcome of a commit is not known.

@@ -32,8 +32,11 @@ const (
 	outcomeUnknown
 )
 
-// lockNotAvailable is the SQLSTATE of who has waited for a lock for as long as lock_timeout.
-const lockNotAvailable = "55P03"
+// The SQLSTATEs of who has waited for a lock for as long as lock_timeout, or as statement_timeout, which the user's role may have.
+const (
+	lockNotAvailable = "55P03"
+	queryCanceled    = "57014"
+)
 
 // codes are the SQLSTATEs that say more than their class does.
 var codes = map[string]outcome{
@@ -47,7 +50,7 @@ var codes = map[string]outcome{
 	"57P02":          outcomeMoved,   // crash_shutdown
 	"57P03":          outcomeMoved,   // cannot_connect_now: it starts up, shuts down or recovers
 	"57P04":          outcomeLater,   // database_dropped
-	"57014":          outcomeSlow,    // query_canceled: a statement_timeout, or an administrator
+	queryCanceled:    outcomeSlow,    // a statement_timeout, or an administrator
 	"57P05":          outcomeAgain,   // idle_session_timeout
 	"25P03":          outcomeAgain,   // idle_in_transaction_session_timeout: this process stood still in the middle of it
 	"25P04":          outcomeAgain,   // transaction_timeout

@@ -18,7 +18,7 @@ func (n *need) gather(v *view) {
 		b.add(sqlLockRuns, texts(n.runs).params(), v.learnRun)
 	}
 	if len(n.keys) > 0 {
-		b.add(sqlLockKeys, rowsOf(n.keys, func(t *rowset, k keyID) { t.text(k.env); t.list(string(k.kind)); t.text(k.scope); t.text(k.key) }).params(), v.learnKey)
+		b.add(sqlLockKeys, keyRows(n.keys).params(), v.learnKey)
 	}
 	if len(n.cursors) > 0 {
 		b.add(sqlLockCursors, texts(n.cursors).params(), func(r *scanner) error {
@@ -214,6 +214,10 @@ func rowsOf[K comparable](s set[K], bind func(*rowset, K)) *rowset {
 }
 
 func texts(s set[string]) *rowset { return rowsOf(s, (*rowset).text) }
+
+func keyRows(s set[keyID]) *rowset {
+	return rowsOf(s, func(t *rowset, k keyID) { t.text(k.env); t.list(string(k.kind)); t.text(k.scope); t.text(k.key) })
+}
 
 func stepRows(list []stepKey) *rowset {
 	rows := &rowset{}

@@ -57,8 +57,8 @@ type Store struct {
 	transactionTime, lockTime time.Duration
 	// reading has room for all connections but one: readers who take their time must not keep commits and heartbeats from theirs.
 	reading chan struct{}
-	// locked are the runs that somebody was found to hold a lock on.
-	locked lockedRuns
+	// locked are the rows that somebody was found to hold a lock on.
+	locked lockedRows
 	// held: the store was restored when it was opened, and nobody had said that it goes on (N5).
 	held bool
 	// ahead is how far the database's clock is ahead of this process's, in nanoseconds, by the last look.

@@ -65,12 +65,16 @@ const (
 	// In the order of ids, so that no two batches wait for each other (N2).
 	sqlLockRuns = `SELECT id, seq, env, version, coalesce(call_id, ''::bytea), coalesce(call_nonce, ''::bytea), restart, ended_at > 0, entries, bytes, lines, events_after
 		FROM runs WHERE id = ANY($1::bytea[]) ORDER BY id FOR UPDATE`
+	namedKeys = `FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bytea[]) AS u(env, kind, scope, key)
+		JOIN keys ON keys.env=u.env AND keys.kind=u.kind AND keys.scope=u.scope AND keys.key=u.key`
+	sqlLockKeys = `SELECT ` + keyColumns + ` ` + namedKeys + `
+		ORDER BY keys.env, keys.kind, keys.scope, keys.key FOR UPDATE OF keys`
 	// Those that are there, and those of them that nobody else has locked: it waits for none.
 	sqlRunsThere = `SELECT id FROM runs WHERE id = ANY($1::bytea[])`
 	sqlRunsFree  = sqlRunsThere + ` FOR UPDATE SKIP LOCKED`
-	sqlLockKeys  = `SELECT ` + keyColumns + ` FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bytea[]) AS u(env, kind, scope, key)
-		JOIN keys ON keys.env=u.env AND keys.kind=u.kind AND keys.scope=u.scope AND keys.key=u.key
-		ORDER BY keys.env, keys.kind, keys.scope, keys.key FOR UPDATE OF keys`
+	sqlKeysThere = `SELECT keys.env, keys.kind, keys.scope, keys.key ` + namedKeys
+	sqlKeysFree  = sqlKeysThere + ` FOR UPDATE OF keys SKIP LOCKED`
+
 	sqlDrawSeqs    = `SELECT nextval('run_seqs') FROM generate_series(1, $1::bigint)`
 	sqlDrawWaits   = `SELECT nextval('wait_ids') FROM generate_series(1, $1::bigint)`
 	sqlGatherSteps = `SELECT u.place, steps.entry, steps.status, steps.output, steps.error
