@@ -1,11 +1,11 @@
 package contact
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +20,8 @@ const (
 	// besideMax is how many big messages are in flight beside the batches at once: enough to fill a line, few enough to hold
 	// little memory twice.
 	besideMax = 4
+	// roomBytesMax is the largest text that leaves its room to the next one: a request of a thousand small results has less.
+	roomBytesMax = 1 << 20
 )
 
 // message is one call's part of a request.
@@ -66,38 +68,49 @@ func (b *batcher[M, O]) add(e entry[M, O]) {
 	}
 }
 
+// flight is what a goroutine that sends uses again from one request to the next, up to roomBytesMax.
+type flight[M message, O any] struct {
+	batch    []entry[M, O]
+	text     []byte
+	answer   bytes.Buffer
+	outcomes []O
+}
+
 func (b *batcher[M, O]) sendAll() {
-	for {
-		batch := b.take()
-		if batch == nil {
-			return
+	var f flight[M, O]
+	for b.take(&f) {
+		b.send(&f, f.batch)
+		if cap(f.text) > roomBytesMax || f.answer.Cap() > roomBytesMax {
+			f = flight[M, O]{}
 		}
-		b.send(batch)
 		// The outcomes have just woken code that will save again: let it, so that the next request carries more.
 		runtime.Gosched()
 	}
 }
 
-// take is the next batch: messages with one manifest, up to the size of a request. After nil this goroutine is done.
-func (b *batcher[M, O]) take() []entry[M, O] {
+// take fills f with the next batch: messages with one manifest, up to the size of a request. After false this goroutine is done.
+func (b *batcher[M, O]) take(f *flight[M, O]) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.queue) == 0 {
 		b.flights--
-		return nil
+		return false
 	}
-	var batch, rest []entry[M, O]
-	size := 0
+	manifest, size := b.queue[0].manifest, 0
+	clear(f.batch) // what was sent may go, though fewer come now
+	f.batch = f.batch[:0]
+	rest := b.queue[:0]
 	for _, e := range b.queue {
 		size += e.message.Size()
-		if e.manifest == b.queue[0].manifest && size < wire.RequestBytesMax/2 {
-			batch = append(batch, e)
+		if e.manifest == manifest && size < wire.RequestBytesMax/2 {
+			f.batch = append(f.batch, e)
 		} else {
 			rest = append(rest, e)
 		}
 	}
+	clear(b.queue[len(rest):])
 	b.queue = rest
-	return batch
+	return true
 }
 
 func (b *batcher[M, O]) sendBig() {
@@ -111,22 +124,22 @@ func (b *batcher[M, O]) sendBig() {
 		e := b.big[0]
 		b.big = b.big[1:]
 		b.mu.Unlock()
-		b.send([]entry[M, O]{e})
+		b.send(&flight[M, O]{}, []entry[M, O]{e})
 	}
 }
 
 // send sends one request and hands out its outcomes. A request refused for its framing is sent again one by one, so that a
 // message that can't be sent does not hold up the others.
-func (b *batcher[M, O]) send(batch []entry[M, O]) {
+func (b *batcher[M, O]) send(f *flight[M, O], batch []entry[M, O]) {
 	sentAt := time.Now()
-	outcomes, err := b.request(batch)
+	outcomes, err := b.request(f, batch)
 	b.d.note(sentAt, err)
 	var refused *StatusError
 	framing := errors.As(err, &refused) &&
 		(refused.Status == http.StatusBadRequest || refused.Status == http.StatusRequestEntityTooLarge)
 	if framing && len(batch) > 1 {
 		for i := range batch {
-			b.send(batch[i : i+1])
+			b.send(f, batch[i:i+1])
 		}
 		return
 	}
@@ -139,24 +152,21 @@ func (b *batcher[M, O]) send(batch []entry[M, O]) {
 	}
 }
 
-func (b *batcher[M, O]) request(batch []entry[M, O]) ([]O, error) {
-	size := 256
-	for _, e := range batch {
-		size += e.message.Size()
-	}
-	body := append(make([]byte, 0, size), `{"process":"`...)
-	body = append(append(body, b.d.process...), '"')
+func (b *batcher[M, O]) request(f *flight[M, O], batch []entry[M, O]) ([]O, error) {
+	text := append(f.text[:0], `{"process":"`...)
+	text = append(append(text, b.d.process...), '"')
 	if batch[0].manifest != "" {
-		body = wire.AppendString(append(body, `,"manifest":`...), batch[0].manifest)
+		text = wire.AppendString(append(text, `,"manifest":`...), batch[0].manifest)
 	}
-	body = append(append(append(body, `,"`...), b.field...), `":[`...)
+	text = append(append(append(text, `,"`...), b.field...), `":[`...)
 	for i, e := range batch {
 		if i > 0 {
-			body = append(body, ',')
+			text = append(text, ',')
 		}
-		body = e.message.AppendJSON(body)
+		text = e.message.AppendJSON(text)
 	}
-	body = append(body, "]}"...)
+	f.text = append(text, "]}"...)
+	body := bytes.Clone(f.text) // which a transport may read even after the answer
 	ctx, cancel := context.WithTimeout(context.Background(), b.d.requestTime()+time.Duration(len(body)/bytesPerSecond)*time.Second)
 	defer cancel()
 	var answer struct {
@@ -164,14 +174,15 @@ func (b *batcher[M, O]) request(batch []entry[M, O]) ([]O, error) {
 		Saves []O       `json:"saves"`
 		Ends  []O       `json:"ends"`
 	}
-	answer.Saves = make([]O, 0, len(batch)) // what is decoded finds room
-	if err := b.d.post(ctx, b.path, body, &answer); err != nil {
+	answer.Saves = f.outcomes[:0]
+	clear(f.outcomes[:cap(f.outcomes)]) // or what is decoded would be laid over what is there
+	if err := b.d.post(ctx, b.path, body, &f.answer, &answer); err != nil {
 		return nil, err
 	}
-	outcomes := slices.Concat(answer.Saves, answer.Ends) // one of them is empty
-	if len(outcomes) != len(batch) {
+	f.outcomes = append(answer.Saves, answer.Ends...) // one of them is empty
+	if len(f.outcomes) != len(batch) {
 		return nil, errors.New("the server's answer has another number of outcomes than there were messages")
 	}
 	b.d.learnTime(answer.Time)
-	return outcomes, nil
+	return f.outcomes, nil
 }

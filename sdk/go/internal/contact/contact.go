@@ -122,7 +122,7 @@ func (d *Destination) ServerTime(now time.Time) time.Time {
 }
 
 // Save sends s with the next request. done is called once, on another goroutine, with the outcome, or with nil where the
-// request failed. s must not change until then.
+// request failed. The outcome is done's until it returns; s must not change until then.
 func (d *Destination) Save(s *wire.Save, manifest string, done func(*wire.Outcome)) {
 	d.saves.add(entry[*wire.Save, wire.Outcome]{s, manifest, done})
 }
@@ -149,7 +149,7 @@ func (d *Destination) Page(ctx context.Context, c *Call, after int64) (*wire.Pag
 	request.Header.Set("Nelkap-Token", c.Token)
 	request.Header.Set("Nelkap-Nonce", c.Nonce)
 	var page wire.Page
-	if err := d.do(request, &page); err != nil {
+	if err := d.do(request, &bytes.Buffer{}, &page); err != nil {
 		return nil, goneOr(err)
 	}
 	d.learnTime(page.Time)
@@ -177,18 +177,19 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("the server answered %d %s %s", e.Status, e.Code, e.Detail)
 }
 
-// post sends body and reads the answer into into.
-func (d *Destination) post(ctx context.Context, path string, body []byte, into any) error {
+// post sends body and reads the answer into into, by way of answer.
+func (d *Destination) post(ctx context.Context, path string, body []byte, answer *bytes.Buffer, into any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, d.address+path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
 	request.Header.Set("Content-Type", "application/json")
-	return d.do(request, into)
+	return d.do(request, answer, into)
 }
 
-// do sends request. Whatever is not a 200 with JSON is an error: a proxy's page must never pass for the server's word.
-func (d *Destination) do(request *http.Request, into any) error {
+// do sends request, and reads the answer into into; answer has its text until then. Whatever is not a 200 with JSON is an error: a
+// proxy's page must never pass for the server's word.
+func (d *Destination) do(request *http.Request, answer *bytes.Buffer, into any) error {
 	if key := *d.key.Load(); key != "" {
 		request.Header.Set("Authorization", "Bearer "+key)
 	}
@@ -197,7 +198,7 @@ func (d *Destination) do(request *http.Request, into any) error {
 		return err
 	}
 	defer response.Body.Close()
-	var answer bytes.Buffer
+	answer.Reset()
 	answer.Grow(int(min(max(response.ContentLength, 0), firstReadMax)) + bytes.MinRead) // so that it is read in one piece
 	if _, err := answer.ReadFrom(io.LimitReader(response.Body, answerBytesMax)); err != nil {
 		return err

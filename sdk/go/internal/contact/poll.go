@@ -1,6 +1,7 @@
 package contact
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -258,7 +259,7 @@ func (d *Destination) ask(ctx context.Context, calls []*Call, wait time.Duration
 		Time  time.Time   `json:"time"`
 		Calls []wire.News `json:"calls"`
 	}
-	if err := d.post(ctx, "/v1/heartbeats", body, &answer); err != nil {
+	if err := d.post(ctx, "/v1/heartbeats", body, &bytes.Buffer{}, &answer); err != nil {
 		return err
 	}
 	d.note(time.Time{}, nil)
