@@ -41,7 +41,18 @@ type RefusalError struct {
 
 func (r *RefusalError) Error() string { return r.Path + " " + r.Why }
 
-var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+// encoder writes one value after the other. Making one costs more than a small value does.
+type encoder struct {
+	bytes.Buffer
+	json *json.Encoder
+}
+
+var encoders = sync.Pool{New: func() any {
+	e := &encoder{}
+	e.json = json.NewEncoder(e)
+	e.json.SetEscapeHTML(false)
+	return e
+}}
 
 // Encode is *v as JSON; root is the word that paths start with. It fails with a *RefusalError, or with what a MarshalJSON of
 // the user's threw, be it by a panic. struct{} is nil: JavaScript's undefined. It takes a pointer so that a MarshalJSON of a pointer is found.
@@ -81,15 +92,13 @@ func encode(v subject, s *shape) (written json.RawMessage, err error) {
 			return nil, err
 		}
 	}
-	b := buffers.Get().(*bytes.Buffer)
-	defer buffers.Put(b)
-	b.Reset()
-	encoder := json.NewEncoder(b)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(v.at); err != nil {
+	e := encoders.Get().(*encoder)
+	defer encoders.Put(e)
+	e.Reset()
+	if err := e.json.Encode(v.at); err != nil {
 		return nil, v.explain(err)
 	}
-	text := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	text := bytes.TrimSuffix(e.Bytes(), []byte("\n"))
 	if s.wild {
 		if err := v.tamed(text); err != nil {
 			return nil, err
