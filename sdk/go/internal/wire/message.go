@@ -229,9 +229,8 @@ const (
 	ItemRefused  = "refused"
 )
 
-// Outcome is the answer to one save.
+// Outcome is the answer to one save. Outcomes come in the order of the saves, whose calls they name; that is not read.
 type Outcome struct {
-	Call    string        `json:"call"`
 	Status  string        `json:"status"`
 	Items   []ItemOutcome `json:"items"`
 	Entries []Entry       `json:"entries"`
@@ -354,8 +353,7 @@ type End struct {
 	End   *Answer
 }
 
-// EndOutcome is the answer to one end.
+// EndOutcome is the answer to one end, as an Outcome is to a save.
 type EndOutcome struct {
-	Call   string `json:"call"`
 	Status string `json:"status"`
 }
