@@ -124,7 +124,6 @@ type Machine struct {
 	phase     phase
 	connected bool
 	out       []Output
-	spare     []Output
 
 	// The history: ends maps a step to its entry; seen is the highest number taken in.
 	ends map[stepKey]*wire.Entry
@@ -201,10 +200,10 @@ func New(call *wire.Call, config Config, now time.Time) *Machine {
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// Take hands over the outputs since the last Take, in order. The slice is the caller's until the Take after.
+// Take hands over the outputs since the last Take, in order. The slice is the caller's until the next input.
 func (m *Machine) Take() []Output {
 	out := m.out
-	m.out, m.spare = m.spare[:0], out
+	m.out = m.out[:0]
 	return out
 }
 

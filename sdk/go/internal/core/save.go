@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nelkap/nelkap/sdk/go/internal/wire"
@@ -49,7 +50,7 @@ func (m *Machine) unsaved(a *wire.Answer) (items []*wire.Item) {
 	return items
 }
 
-// next takes what goes into the next save: items in order, a big one alone, and no more than saveBytesMax.
+// next takes what goes into the next save, in the room of the last one: items in order, a big one alone, and no more than saveBytesMax.
 func (s *saves) next() []pending {
 	n, size := 0, 0
 	for n < len(s.waiting) {
@@ -62,8 +63,8 @@ func (s *saves) next() []pending {
 			break
 		}
 	}
-	taken := s.waiting[:n:n]
-	s.waiting = s.waiting[n:]
+	taken := append(s.sent[:0], s.waiting[:n]...)
+	s.waiting = slices.Delete(s.waiting, 0, n)
 	return taken
 }
 
@@ -225,13 +226,14 @@ func (m *Machine) Saved(save *wire.Save, o *wire.Outcome, now time.Time) {
 // accepted takes in a save that the server has decided.
 func (m *Machine) accepted(o *wire.Outcome, now time.Time) {
 	sent := m.saves.sent
-	m.saves.sent, m.saves.flight, m.saves.flying = nil, nil, false
+	m.saves.sent, m.saves.flight, m.saves.flying = sent[:0], nil, false
 	m.saves.tries = tries{}
 	m.beginEnding(o.Ending)
 	m.learn(o.Entries)
 	for i, p := range sent {
 		m.decided(p, &o.Items[i], now)
 	}
+	clear(sent)
 	m.endWaits()
 	switch {
 	case m.phase == phaseBinding:
