@@ -131,10 +131,7 @@ func run(ctx context.Context, r *play.Request, opts []Option) (json.RawMessage, 
 	if f == nil {
 		return nil, notInRun(r.Name)
 	}
-	o := options{request: r, retries: -1}
-	for _, option := range opts {
-		option.stepOption(&o)
-	}
+	o := optionsOf(r, opts)
 	r.Retries = o.retries
 	switch {
 	case r.AtMostOnce && (o.retries > 0 || r.Check != nil):
@@ -148,6 +145,18 @@ func run(ctx context.Context, r *play.Request, opts []Option) (json.RawMessage, 
 		o.err = errNoFunction
 	}
 	return ask(f, r, o.err)
+}
+
+// optionsOf are the options of r. Most steps have none, and theirs stay on the stack.
+func optionsOf(r *play.Request, opts []Option) options {
+	if len(opts) == 0 {
+		return options{request: r, retries: -1}
+	}
+	o := options{request: r, retries: -1}
+	for _, option := range opts {
+		option.stepOption(&o)
+	}
+	return o
 }
 
 // ask asks for the step, unless an option of it does not fit.
