@@ -81,7 +81,7 @@ func refuse(w http.ResponseWriter, r *refusal) {
 // serve takes a POST. What it returns was not answered yet.
 func (a *App) serve(w http.ResponseWriter, r *http.Request) *refusal {
 	arrived := time.Now()
-	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != wire.ContentType {
+	if kind := r.Header.Get("Content-Type"); kind != wire.ContentType && mediaType(kind) != wire.ContentType {
 		return &refusal{
 			status: http.StatusUnsupportedMediaType, code: "bad_content_type", title: "Bad content type",
 			text: "a request of the server's has the content type " + wire.ContentType,
@@ -120,19 +120,28 @@ func (a *App) serve(w http.ResponseWriter, r *http.Request) *refusal {
 	return badRequest("the body's type is %q, and this SDK knows describe, call and verify", request.Type)
 }
 
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *refusal) {
-	tooLarge := &refusal{
+// mediaType is a content type without its parameters.
+func mediaType(text string) string {
+	kind, _, _ := mime.ParseMediaType(text)
+	return kind
+}
+
+func tooLarge() *refusal {
+	return &refusal{
 		status: http.StatusRequestEntityTooLarge, code: "body_too_large", title: "Body too large",
 		text: fmt.Sprintf("a request has at most %d bytes", wire.MessageBytesMax),
 	}
+}
+
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *refusal) {
 	if r.ContentLength > wire.MessageBytesMax {
-		return nil, tooLarge
+		return nil, tooLarge()
 	}
 	var body bytes.Buffer
 	body.Grow(int(min(max(r.ContentLength, 0), firstReadMax)) + bytes.MinRead) // so that it is read in one piece
 	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, wire.MessageBytesMax))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, tooLarge
+		return nil, tooLarge()
 	}
 	if err != nil {
 		return nil, badRequest("the body could not be read: %v", err)

@@ -147,17 +147,17 @@ func (p *Playing) news(n *wire.News) {
 func (p *Playing) input(f func(now time.Time)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f(time.Now())
-	p.act()
+	now := time.Now()
+	f(now)
+	p.act(now)
 }
 
 // act does what the machine says. p.mu is held.
-func (p *Playing) act() {
+func (p *Playing) act(now time.Time) {
 	for _, o := range p.m.Take() {
 		p.do(o)
 	}
 	p.named.Saw(p.m.Seen())
-	now := time.Now()
 	p.wake(now)
 	delivering := p.m.Delivering()
 	urgent := p.m.Failing() || delivering || !p.m.Connected() && !p.m.Over()
