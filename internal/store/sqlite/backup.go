@@ -25,6 +25,9 @@ func beside(ctx context.Context, dir string) (*sqlite.Conn, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("%w: no store in %s: give the directory that the server was started with (%w)", store.ErrNotFound, dir, err)
 	}
+	if err := checkLog(path); err != nil {
+		return nil, err
+	}
 	// Not OpenReadOnly: where no server runs, the first connection has to make the file that WAL readers share.
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
 	if err != nil {

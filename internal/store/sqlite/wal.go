@@ -1,6 +1,12 @@
 package sqlite
 
-import "os"
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
 
 // walLook is how many commits there are between looks at the write-ahead log.
 const walLook = 64
@@ -30,4 +36,33 @@ func (s *Store) cutWAL() {
 		}
 		return nil
 	})
+}
+
+// walMode is what stands in a database's head where it has a write-ahead log: https://www.sqlite.org/fileformat.html#file_format_version_numbers.
+// A backup has another mode.
+const (
+	walMode       = "\x02\x02"
+	walModeOffset = 18
+)
+
+// checkLog refuses a write-ahead log whose file is missing, empty or a backup in its place. SQLite would remove the log of an empty file, and put its
+// pages into any other.
+func checkLog(path string) error {
+	log, err := os.Stat(path + "-wal")
+	if err != nil || log.Size() == 0 {
+		return nil
+	}
+	mode := make([]byte, len(walMode))
+	file, err := os.Open(path)
+	if err == nil {
+		_, err = file.ReadAt(mode, walModeOffset)
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("opening the store: %w", err)
+	}
+	if string(mode) == walMode {
+		return nil
+	}
+	return fmt.Errorf("%s is missing, or another file is in its place: what was saved last stands in %s-wal, and belongs to the file that was there. Put back the file, or restore a backup to another directory", path, path)
 }
