@@ -102,6 +102,9 @@ func Restore(ctx context.Context, file, dir string) (runs int64, err error) {
 		return 0, fmt.Errorf("%w: %w", store.ErrNotFound, err)
 	}
 	defer from.Close()
+	if log, err := os.Stat(file + "-wal"); err == nil && log.Size() > 0 {
+		return 0, fmt.Errorf("%s is no backup but the file of a store, and what was saved last stands beside it in %s-wal: back up its directory with nelkap backup, and restore that", file, file)
+	}
 	if err := makeDir(dir); err != nil {
 		return 0, err
 	}

@@ -69,3 +69,21 @@ func copyOver(file, from string) error {
 	content, err := os.ReadFile(from)
 	return errors.Join(err, os.WriteFile(file, content, 0o600))
 }
+
+// Rule N5. A store's own file, as of a server that runs or was killed, is a whole database, and an old one.
+func TestAFileWhoseLogStandsBesideItIsNotRestored(t *testing.T) {
+	dir, backup := crashed(t)
+	file, restored := filepath.Join(dir, "nelkap.db"), filepath.Join(t.TempDir(), "restored")
+	if runs, err := sqlite.Restore(t.Context(), file, restored); err == nil || !strings.Contains(err.Error(), "nelkap backup") {
+		t.Fatalf("%d runs of 200, %v", runs, err)
+	}
+	if runs, err := sqlite.Restore(t.Context(), backup, restored); err != nil || runs != 100 {
+		t.Errorf("a backup: %d runs, %v", runs, err)
+	}
+	if err := openIn(t, dir).Close(); err != nil { // it puts the log into its file
+		t.Fatal(err)
+	}
+	if runs, err := sqlite.Restore(t.Context(), file, filepath.Join(t.TempDir(), "restored")); err != nil || runs != 200 {
+		t.Errorf("of a server that has ended: %d runs, %v", runs, err)
+	}
+}
