@@ -61,6 +61,15 @@ func makeFile(path string) error {
 	return file.Close()
 }
 
+// checkLink refuses a file that is a symbolic link: the lock of its directory keeps nobody away from the file itself, and SQLite has its log elsewhere.
+func checkLink(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode()&os.ModeSymlink == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s is a symbolic link, and another server could use the file that it leads to: give the directory that the file is in, or a link to that directory", path)
+}
+
 // syncDir has the names in a directory written to the disk. It is a variable for the tests that watch it.
 var syncDir = func(dir string) error {
 	if runtime.GOOS == "windows" { // which can't sync a directory, and needs not

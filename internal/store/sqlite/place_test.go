@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/nelkap/nelkap/internal/store"
+	"github.com/nelkap/nelkap/internal/store/sqlite"
 	"github.com/nelkap/nelkap/internal/store/storetest"
 )
 
@@ -54,5 +55,28 @@ func TestAStoreWhoseFileHasGoneAcknowledgesNothing(t *testing.T) {
 				t.Errorf("it is back: %v", err)
 			}
 		})
+	}
+}
+
+// Rule N5. The lock is the directory's, and SQLite keeps the log beside the file that a link leads to.
+func TestAFileThatIsALinkIsRefused(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	openIn(t, dir)
+	if err := os.Symlink(filepath.Join(dir, "nelkap.db"), filepath.Join(other, "nelkap.db")); err != nil {
+		t.Fatal(err)
+	}
+	_, opened := sqlite.Open(t.Context(), other)
+	_, moved := sqlite.OpenSource(t.Context(), other)
+	for who, err := range map[string]error{"a server": opened, "a move": moved} {
+		if err == nil || !strings.Contains(err.Error(), "symbolic link") {
+			t.Errorf("%s beside a server: %v", who, err)
+		}
+	}
+	linked := filepath.Join(t.TempDir(), "linked")
+	if err := os.Symlink(dir, linked); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sqlite.Open(t.Context(), linked); !errors.Is(err, store.ErrLocked) {
+		t.Errorf("a link to the directory: %v", err)
 	}
 }

@@ -125,7 +125,7 @@ func (s *Store) Held() bool { return s.held }
 
 // openWriter opens the file for writing, makes it if it is not there, and brings its schema up to date.
 func openWriter(ctx context.Context, path string) (*sqlite.Conn, error) {
-	if err := checkLog(path); err != nil {
+	if err := errors.Join(checkLink(path), checkLog(path)); err != nil {
 		return nil, err
 	}
 	if err := makeFile(path); err != nil {
