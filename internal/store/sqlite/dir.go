@@ -3,6 +3,7 @@ package sqlite
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -64,7 +65,12 @@ func makeFile(path string) error {
 // checkLink refuses a file that is a symbolic link: the lock of its directory keeps nobody away from the file itself, and SQLite has its log elsewhere.
 func checkLink(path string) error {
 	info, err := os.Lstat(path)
-	if err != nil || info.Mode()&os.ModeSymlink == 0 {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("opening the store: %w", err)
+	case info.Mode()&os.ModeSymlink == 0:
 		return nil
 	}
 	return fmt.Errorf("%s is a symbolic link, and another server could use the file that it leads to: give the directory that the file is in, or a link to that directory", path)

@@ -39,7 +39,7 @@ func TestALogWithoutItsFileIsLeftAsItIs(t *testing.T) {
 	for what, spoil := range map[string]func(file, backup string) error{
 		"removed":                   func(file, _ string) error { return os.Remove(file) },
 		"emptied":                   func(file, _ string) error { return os.Truncate(file, 0) },
-		"another, copied over it":   func(file, backup string) error { return copyOver(file, backup) },
+		"another, copied over it":   copyOver,
 		"another, put in its place": func(file, backup string) error { return errors.Join(os.Remove(file), copyOver(file, backup)) },
 	} {
 		dir, backup := crashed(t)

@@ -49,7 +49,12 @@ const (
 // pages into any other.
 func checkLog(path string) error {
 	log, err := os.Stat(path + "-wal")
-	if err != nil || log.Size() == 0 {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("opening the store: %w", err)
+	case log.Size() == 0:
 		return nil
 	}
 	mode := make([]byte, len(walMode))
