@@ -153,8 +153,8 @@ func (b *batcher[M, O]) send(f *flight[M, O], batch []entry[M, O]) {
 }
 
 func (b *batcher[M, O]) request(f *flight[M, O], batch []entry[M, O]) ([]O, error) {
-	text := append(f.text[:0], `{"process":"`...)
-	text = append(append(text, b.d.process...), '"')
+	text := f.text[:0]
+	text = append(append(append(text, `{"process":"`...), b.d.process...), '"')
 	if batch[0].manifest != "" {
 		text = wire.AppendString(append(text, `,"manifest":`...), batch[0].manifest)
 	}
@@ -165,8 +165,9 @@ func (b *batcher[M, O]) request(f *flight[M, O], batch []entry[M, O]) ([]O, erro
 		}
 		text = e.message.AppendJSON(text)
 	}
-	f.text = append(text, "]}"...)
-	body := bytes.Clone(f.text) // which a transport may read even after the answer
+	text = append(text, "]}"...)
+	f.text = text
+	body := bytes.Clone(text) // which a transport may read even after the answer
 	ctx, cancel := context.WithTimeout(context.Background(), b.d.requestTime()+time.Duration(len(body)/bytesPerSecond)*time.Second)
 	defer cancel()
 	var answer struct {
@@ -179,10 +180,12 @@ func (b *batcher[M, O]) request(f *flight[M, O], batch []entry[M, O]) ([]O, erro
 	if err := b.d.post(ctx, b.path, body, &f.answer, &answer); err != nil {
 		return nil, err
 	}
-	f.outcomes = append(answer.Saves, answer.Ends...) // one of them is empty
-	if len(f.outcomes) != len(batch) {
+	outcomes := answer.Saves
+	outcomes = append(outcomes, answer.Ends...) // one of them is empty
+	f.outcomes = outcomes
+	if len(outcomes) != len(batch) {
 		return nil, errors.New("the server's answer has another number of outcomes than there were messages")
 	}
 	b.d.learnTime(answer.Time)
-	return f.outcomes, nil
+	return outcomes, nil
 }

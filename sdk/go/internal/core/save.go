@@ -63,7 +63,8 @@ func (s *saves) next() []pending {
 			break
 		}
 	}
-	taken := append(s.sent[:0], s.waiting[:n]...)
+	taken := s.sent[:0]
+	taken = append(taken, s.waiting[:n]...)
 	s.waiting = slices.Delete(s.waiting, 0, n)
 	return taken
 }
