@@ -44,6 +44,13 @@ func BusyTime(t testing.TB, d time.Duration) {
 	t.Cleanup(func() { busyTime = own })
 }
 
+// PlaceEvery has the files looked for so often during the test.
+func PlaceEvery(t testing.TB, d time.Duration) {
+	own := placeEvery
+	placeEvery = d
+	t.Cleanup(func() { placeEvery = own })
+}
+
 // WALMax has the write-ahead log cut at that length during the test.
 func WALMax(t testing.TB, bytes int64) {
 	own := walMax

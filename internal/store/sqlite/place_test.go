@@ -17,6 +17,7 @@ import (
 // What is written to a file that was removed or replaced is gone when the server stops, and once its lock is removed another server may start (N5):
 // nothing is acknowledged then. What comes back, as of a disk that was away, is used again.
 func TestAStoreWhoseFileHasGoneAcknowledgesNothing(t *testing.T) {
+	sqlite.PlaceEvery(t, 0)
 	for _, name := range []string{"nelkap.db", "nelkap.db-wal", "lock"} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -58,7 +58,8 @@ type Store struct {
 	// commits is how many there were, and walNext how long the write-ahead log is when it is to be cut; zero: walMax.
 	commits, walNext int64
 
-	files [3]placed // the file, its log and the lock
+	files    [3]placed // the file, its log and the lock
+	placedAt time.Time // when they were last seen where they belong
 
 	reading sync.RWMutex // held by who reads, against the log's being cut
 	path    string
