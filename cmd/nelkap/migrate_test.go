@@ -158,12 +158,15 @@ func moveUnderKills(t *testing.T) (kills int) {
 			t.Fatalf("after a kill at line %d a server may use the old store: %v", line, err)
 		}
 		arrived, err := postgres.Open(t.Context(), url)
-		if err == nil && line > 0 { // the kill came when all was done, which is looked at below
+		if line > 0 && err == nil { // a kill that came late, when all was done: the old store is moved for ever, and the new one is whole, as below
 			arrived.Close()
+			if old, err := sqlite.Examine(t.Context(), data); err != nil || old.Phase != store.PhaseMoved {
+				t.Fatalf("after a kill at line %d a server may use the new store, and the old one is %s, %v", line, old.Phase, err)
+			}
 			break
 		}
 		if line > 0 && !errors.Is(err, store.ErrMoved) {
-			t.Fatalf("after a kill at line %d a server may use the new store: %v", line, err)
+			t.Fatalf("after a kill at line %d the new store can't be opened: %v", line, err)
 		}
 	}
 	moved, err := postgres.Open(t.Context(), url)
