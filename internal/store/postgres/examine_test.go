@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
@@ -45,16 +44,7 @@ func TestTheOldestTransactionIsSeen(t *testing.T) {
 	if f := examined(t, url); f.OldestTransaction != 0 || f.OldestHolder != "" {
 		t.Errorf("%+v", f)
 	}
-	person, err := pgx.Connect(t.Context(), url+"&application_name=report")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer person.Close(context.Background())
-	for _, statement := range []string{"BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT count(*) FROM runs"} {
-		if _, err := person.Exec(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
-	}
+	holding(t, url+"&application_name=report", "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SELECT count(*) FROM runs")
 	if f := examined(t, url); f.OldestTransaction < 0 || f.OldestTransaction > time.Minute || !strings.HasPrefix(f.OldestHolder, "session ") || !strings.HasSuffix(f.OldestHolder, " (report)") {
 		t.Errorf("%+v", f)
 	}

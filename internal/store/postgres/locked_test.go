@@ -1,12 +1,9 @@
 package postgres_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/nelkap/nelkap/internal/store"
 	"github.com/nelkap/nelkap/internal/store/postgres/pgtest"
@@ -31,19 +28,7 @@ func TestARowThatAPersonHasLockedHoldsUpNoOther(t *testing.T) {
 			inCall(t, s, 1)
 			other := inCall(t, s, 2)
 			storetest.Commit(t, s, store.TakeKey{Key: key, Now: storetest.T0})
-			person, err := pgx.Connect(t.Context(), server.URL(database))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer person.Close(context.Background())
-			execute := func(statement string) {
-				t.Helper()
-				if _, err := person.Exec(t.Context(), statement); err != nil {
-					t.Fatal(err)
-				}
-			}
-			execute("BEGIN")
-			execute(c.change)
+			person := holding(t, server.URL(database), c.change)
 			commit := func(changes ...store.Change) []store.Result {
 				t.Helper()
 				results, err := s.Commit(t.Context(), changes)
@@ -66,7 +51,9 @@ func TestARowThatAPersonHasLockedHoldsUpNoOther(t *testing.T) {
 			if results = commit(c.needs("c")); !errors.Is(results[0].Err, store.ErrRowLocked) {
 				t.Errorf("%+v", results)
 			}
-			execute("ROLLBACK")
+			if _, err := person.Exec(t.Context(), "ROLLBACK"); err != nil {
+				t.Fatal(err)
+			}
 			if results = commit(c.needs("d")); results[0].Err != nil {
 				t.Errorf("%+v", results)
 			}
@@ -86,16 +73,7 @@ func TestARowThatIsLockedIsFoundOutWhateverTheWaitEndsBy(t *testing.T) {
 	name := server.Database(t, migrated)
 	s := openURL(t, server.URL(name)+"&statement_timeout=300")
 	locked, other := inCall(t, s, 1), inCall(t, s, 2)
-	person, err := pgx.Connect(t.Context(), server.URL(name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer person.Close(context.Background())
-	for _, statement := range []string{"BEGIN", "UPDATE runs SET reason = reason WHERE id = 'run_0001'"} {
-		if _, err := person.Exec(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
-	}
+	holding(t, server.URL(name), "UPDATE runs SET reason = reason WHERE id = 'run_0001'")
 	both := []store.Change{saving(locked.ID, "a"), saving(other.ID, "a")}
 	if _, err := s.Commit(t.Context(), both); err == nil {
 		t.Fatal("the row is not locked")
