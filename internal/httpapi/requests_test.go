@@ -292,6 +292,36 @@ func TestARequestWhoseOutcomeNobodyKnowsIsSafeToSendAgain(t *testing.T) {
 	}
 }
 
+// rowLocked is a store of which somebody has locked whatever is to be written.
+type rowLocked struct {
+	store.Store
+	is atomic.Bool
+}
+
+func (r *rowLocked) Commit(ctx context.Context, changes []store.Change) ([]store.Result, error) {
+	if !r.is.Load() {
+		return r.Store.Commit(ctx, changes)
+	}
+	results := make([]store.Result, len(changes))
+	for i := range results {
+		results[i].Err = fmt.Errorf("run run_canary: %w", store.ErrRowLocked)
+	}
+	return results, nil
+}
+
+// Who asks for what somebody at the database holds up is told so, and when to ask again; whose run or key it is stands in the log alone.
+func TestWhatSomebodyHasLockedIsSaid(t *testing.T) {
+	kept := &rowLocked{Store: memory.New()}
+	s := startOn(t, kept, false)
+	s.app("shop", apptest.On("echo", echo))
+	kept.is.Store(true)
+	a := s.post("/v1/runs", `{"workflow":"echo"}`)
+	a.problem(t, http.StatusServiceUnavailable, "store_unavailable")
+	if a.header.Get("Retry-After") == "" || strings.Contains(a.body, "canary") || !strings.Contains(a.body, "pg_stat_activity") {
+		t.Errorf("Retry-After %q, %s", a.header.Get("Retry-After"), a.body)
+	}
+}
+
 // unreadable is a store whose records can't be read while it is away.
 type unreadable struct {
 	store.Store
