@@ -60,8 +60,8 @@ func (a *App) send(ctx context.Context, r request, into any) error {
 		if first && r.hold > 0 {
 			started = time.Now() // what the server held it for was no failure
 		}
-		if !first && r.method == http.MethodDelete && isAPIError(err, "not_found") {
-			return nil // a try before this one removed it
+		if (!first || inRun(ctx)) && r.method == http.MethodDelete && isAPIError(err, "not_found") {
+			return nil // a try before this one removed it, or the code when it was played before
 		}
 		if err == nil || !again || ctx.Err() != nil || time.Since(started) > patience {
 			return err

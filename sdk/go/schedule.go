@@ -139,7 +139,8 @@ func (s Schedules) Resume(ctx context.Context, id string) (*ScheduleRecord, erro
 	return s.change(ctx, request{method: http.MethodPost, path: schedulePath(id) + "/resume"}, &ScheduleRecord{ID: id})
 }
 
-// Delete removes the schedule. One that is declared in an app's code is refused: take it out of the code.
+// Delete removes the schedule. One that is declared in an app's code is refused: take it out of the code. In a run one that is not there
+// is no error: the code may have removed it when it was played before.
 func (s Schedules) Delete(ctx context.Context, id string) error {
 	if err := play.CheckName("schedule", id); err != nil {
 		return NonRetriable(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	nelkap "github.com/nelkap/nelkap/sdk/go"
+	"github.com/nelkap/nelkap/sdk/go/step"
 )
 
 // schedules answers requests for schedules with answers, one after the other, and keeps what was asked.
@@ -113,6 +114,26 @@ func TestAScheduleIsRemovedThoughItsAnswerIsLost(t *testing.T) {
 			t.Errorf("removing it gave %v", err)
 		}
 	})
+}
+
+// Code that is played again, after a step that was cut off or outside steps, finds nothing where it removed the schedule before.
+func TestAScheduleIsRemovedTwiceInARun(t *testing.T) {
+	s := newServer(t, nelkap.Options{App: "shop"})
+	s.fault = func(r *http.Request, _ []byte) *http.Response {
+		if r.Method != http.MethodDelete {
+			return nil
+		}
+		return respondText(404, "application/problem+json", `{"status":404,"code":"not_found"}`)
+	}
+	nelkap.NewWorkflow(s.app, "w", func(ctx context.Context, _ any) (string, error) {
+		if err := s.app.Schedules().Delete(ctx, "x"); err != nil {
+			return "", err
+		}
+		return step.Run(ctx, "stop", func(ctx context.Context) (string, error) { return "gone", s.app.Schedules().Delete(ctx, "y") })
+	})
+	if a := s.call("w", nil); string(a.Output) != `"gone"` {
+		t.Errorf("it came to %+v", a)
+	}
 }
 
 func TestATickHasItsSchedulesPayload(t *testing.T) {

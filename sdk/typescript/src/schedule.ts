@@ -48,5 +48,6 @@ export interface Schedules {
   readonly pause: (id: string) => Promise<Schedule>;
   /** Lets a paused schedule go on, from now. */
   readonly resume: (id: string) => Promise<Schedule>;
+  /** In a run one that is not there is no error: the code may have removed it when it was played before. */
   readonly delete: (id: string) => Promise<void>;
 }

@@ -118,6 +118,22 @@ test('a schedule whose removal was answered into the void is gone', async () => 
   expect(await nelkap.schedules.delete(made.id)).toBeUndefined();
 });
 
+test('a schedule is removed twice in a run, whose code may be played again', async () => {
+  const none = { status: 404, code: 'not_found', detail: 'there is no such schedule' };
+  const w = nelkap.workflow('w', async () => {
+    await nelkap.schedules.delete(made.id);
+    return nelkap.step.run('stop', () => nelkap.schedules.delete(made.id));
+  });
+  for (let n = 0; n < 2; n++) answer(path, none, 404);
+  expect(await play(nelkap.handler({ workflows: [w] }), callOf('w'))).toMatchObject({ type: 'completed' });
+});
+
+test('a page that knows nothing of schedules removes none', async () => {
+  server.fault(path, faults.closed);
+  answer(path, { message: 'no such page' }, 404);
+  await expect(nelkap.schedules.delete(made.id)).rejects.toMatchObject({ status: 404 });
+});
+
 test('what makes no sense is refused before it is sent', async () => {
   const put = (id: string, options: object): Promise<string> =>
     nelkap.schedules

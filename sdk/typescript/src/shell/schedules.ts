@@ -37,8 +37,9 @@ export function schedulesOf(sender: () => Sender): Schedules {
       await persist(undefined, () => {
         tries += 1;
         return once(from, 'DELETE', path).catch((error: unknown) => {
-          // An answer may have been lost: then it is gone already.
-          if (tries === 1 || (error as NelkapError).status !== 404) throw error;
+          // An answer may have been lost, or the run's code have been played before: then it is gone already.
+          const isFirst = tries === 1 && from.scope === undefined;
+          if (isFirst || (error as NelkapError).code !== 'not_found') throw error;
         });
       });
     },
