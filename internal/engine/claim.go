@@ -7,6 +7,7 @@ import (
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/nelkap/nelkap/internal/id"
@@ -109,7 +110,11 @@ func (e *Engine) EndCallback(ctx context.Context, token string, payload jsontext
 	if err != nil {
 		return err
 	}
-	if run.Status.Final() {
+	awaited, err := e.mayAwait(ctx, &run, callback.StepID)
+	if err != nil {
+		return err
+	}
+	if !awaited {
 		return ErrCallbackOver
 	}
 	_, err = e.committer.commit(store.Change{store.EndCallback{TokenHash: hash, Payload: payload, Now: e.now()}})
@@ -118,4 +123,24 @@ func (e *Engine) EndCallback(ctx context.Context, token string, payload jsontext
 	}
 	e.matching.wake()
 	return err
+}
+
+// mayAwait tells whether a run may still wait for a callback that a step made: one that is ending does for those alone that its closing made (Z1).
+func (e *Engine) mayAwait(ctx context.Context, run *workflow.Run, madeBy workflow.StepID) (bool, error) {
+	if run.Status.Final() || run.Ending != nil && !run.Closing() {
+		return false, nil
+	}
+	if run.Ending == nil {
+		return true, nil
+	}
+	for after := run.Ending.Entries; ; {
+		page, err := e.store.Entries(ctx, store.EntryQuery{RunID: run.ID, After: after, EntriesMax: wire.PageEntriesMax, BytesMax: wire.PageBytesMax})
+		if err != nil || len(page) == 0 {
+			return false, err
+		}
+		if slices.ContainsFunc(page, func(entry store.Entry) bool { return entry.StepID == madeBy }) {
+			return true, nil
+		}
+		after = page[len(page)-1].Entry
+	}
 }

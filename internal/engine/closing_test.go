@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"encoding/json/jsontext"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -492,5 +493,35 @@ func TestLinesBeforeAnUnsavedResultAreStoredWithIt(t *testing.T) {
 		synctest.Wait()
 		want(t, "status", n.run(t, id).Status, workflow.Completed)
 		want(t, "the log", n.logs(t, s, id), []string{"info before a"})
+	})
+}
+
+// Z1: a run that closes takes nothing for what its code had waited for, and nobody is told that it did; what its handler waits for it takes.
+func TestAClosingTakesPostsForItsOwnCallbacksAlone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newApp(wire.Workflow{Name: "w", OnCancel: true})
+		n, _ := startApp(t, a, engine.Options{})
+		id := n.start(t, "w").Run.ID
+		first := a.next(t, time.Second)
+		asked := n.saveCallback(first, 0, nil)
+		first.suspend(t, "n", 1, wire.Item{Op: wire.OpWait, Kind: "callback", Name: "approval", Number: 2, Of: 1})
+		post := func(token string) error {
+			return n.EndCallback(context.Background(), token, jsontext.Value(`"yes"`))
+		}
+		n.cancel(t, id, false)
+		closing := a.next(t, time.Second)
+		if err := post(asked); !errors.Is(err, engine.ErrCallbackOver) {
+			t.Errorf("the code's was told %v", err)
+		}
+		made := n.save(closing, "n1", 1, wire.Item{Op: wire.OpCallback, Kind: "callback", Name: "refund", Number: 1})
+		_, own, _ := strings.Cut(string(made.Items[0].Output), `"token":"`)
+		own, _, _ = strings.Cut(own, `"`)
+		closing.suspend(t, "n1", 2, wire.Item{Op: wire.OpWait, Kind: "callback", Name: "refund", Number: 2, Of: 1})
+		if err := post(own); err != nil {
+			t.Errorf("the handler's was told %v", err)
+		}
+		if got := a.next(t, time.Second).history(); !strings.Contains(got, `"yes"`) {
+			t.Errorf("the closing goes on with %s", got)
+		}
 	})
 }
