@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"encoding/json/jsontext"
 	"errors"
 	"fmt"
@@ -18,6 +19,8 @@ import (
 const (
 	dueNet  = 5 * time.Second // between looks at the store without a hint
 	duePage = 500             // schedules, or events, read at once
+	// dueBytes bounds their payloads, but for one: five hundred of the largest are two gigabytes. No more of them are stored in one commit either.
+	dueBytes = batchBytesMax
 	// tickSide is how many schedules tick at once: they share commits. One after the other they would take longer than a tick may be late.
 	tickSide = 16
 	// tickRuns and tickBytes bound what a schedule that catches up starts in one commit, but for its first run; the rest is due at once. They
@@ -58,17 +61,27 @@ const aheadMax = time.Minute
 
 // reportAhead says which schedules stand still because their last tick is ahead of the clock: it was wrong then, or is now (D2).
 func (e *Engine) reportAhead() error {
-	after := ""
-	for {
-		page, err := e.store.Schedules(e.ctx, store.ScheduleQuery{After: after, Limit: duePage})
-		for _, s := range page {
-			after = s.ID
-			if ahead := s.Cursor.Sub(e.now()); ahead > aheadMax && !s.Paused {
-				e.log.Warn("a schedule's last tick is ahead of the clock: it starts nothing until then. Was the clock set back?", "schedule", s.ID, "workflow", s.Workflow, "ahead", ahead)
-			}
+	return e.eachSchedule(e.ctx, store.ScheduleQuery{}, func(s *store.Schedule) error {
+		if ahead := s.Cursor.Sub(e.now()); ahead > aheadMax && !s.Paused {
+			e.log.Warn("a schedule's last tick is ahead of the clock: it starts nothing until then. Was the clock set back?", "schedule", s.ID, "workflow", s.Workflow, "ahead", ahead)
 		}
-		if err != nil || len(page) < duePage {
+		return nil
+	})
+}
+
+// eachSchedule goes through schedules in the order of their ids, some at a time, until do fails.
+func (e *Engine) eachSchedule(ctx context.Context, q store.ScheduleQuery, do func(*store.Schedule) error) error {
+	q.Limit, q.BytesMax = duePage, dueBytes
+	for {
+		page, err := e.store.Schedules(ctx, q)
+		if err != nil || len(page) == 0 {
 			return err
+		}
+		for i := range page {
+			if err := do(&page[i]); err != nil {
+				return err
+			}
+			q.After = page[i].ID
 		}
 	}
 }
@@ -105,7 +118,7 @@ func doDue[T any](e *Engine, d duty, page []T, err error, do func(T) (id string,
 }
 
 func (e *Engine) tickDue() {
-	page, err := e.store.Schedules(e.ctx, store.ScheduleQuery{DueBy: e.now(), Limit: duePage})
+	page, err := e.store.Schedules(e.ctx, store.ScheduleQuery{DueBy: e.now(), Limit: duePage, BytesMax: dueBytes})
 	doDue(e, duty{"starting the runs of schedules", tickSide}, page, err, func(s store.Schedule) (string, error) { return s.ID, e.tick(s) })
 }
 
@@ -188,7 +201,7 @@ func (e *Engine) launchAll(runs []launched) {
 
 // emitDue emits the events whose time has come, in that order.
 func (e *Engine) emitDue() {
-	page, err := e.store.LaterEvents(e.ctx, e.now(), duePage)
+	page, err := e.store.LaterEvents(e.ctx, store.LaterQuery{DueBy: e.now(), Limit: duePage, BytesMax: dueBytes})
 	doDue(e, duty{"emitting events that are due", 1}, parts(page), err, e.emitLater)
 }
 

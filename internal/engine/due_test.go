@@ -418,3 +418,78 @@ func TestAnEventForLaterIsHeardOfOnceItIsStored(t *testing.T) {
 		}
 	})
 }
+
+// weighed is a store that tells how much of schedules, and of events for later, it was asked for at once.
+type weighed struct {
+	store.Store
+	mu      sync.Mutex
+	largest int
+}
+
+func (w *weighed) weigh(bytes int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.largest = max(w.largest, bytes)
+}
+
+func (w *weighed) Schedules(ctx context.Context, q store.ScheduleQuery) ([]store.Schedule, error) {
+	list, err := w.Store.Schedules(ctx, q)
+	bytes := 0
+	for _, s := range list {
+		bytes += len(s.Payload)
+	}
+	w.weigh(bytes)
+	return list, err
+}
+
+func (w *weighed) LaterEvents(ctx context.Context, q store.LaterQuery) ([]store.LaterEvent, error) {
+	list, err := w.Store.LaterEvents(ctx, q)
+	bytes := 0
+	for _, e := range list {
+		bytes += len(e.Payload)
+	}
+	w.weigh(bytes)
+	return list, err
+}
+
+// Hundreds of the largest payloads may be due at one moment: a server that reads them at once is killed for its memory, and again when it starts.
+func TestWhatIsDueIsReadSomeAtATime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const count = 6
+		large := jsontext.Value(`"` + strings.Repeat("x", 4<<20-2) + `"`)
+		a := newApp(wire.Workflow{Name: "w", Triggers: []wire.Trigger{{Event: "late"}}})
+		s := &weighed{Store: memory.New()}
+		n := startNode(t, s, a, engine.Options{Concurrency: 4 * count, SweepEvery: time.Minute})
+		n.know(t)
+		at := time.Now().UTC().Truncate(time.Hour).Add(time.Hour)
+		for i := range count {
+			_, err := n.PutSchedule(t.Context(), engine.ScheduleRequest{
+				Env: engine.DefaultEnv, ID: fmt.Sprint("s", i), Workflow: "w", Expression: "0 * * * *", Payload: large,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := n.Emit(t.Context(), engine.DefaultEnv, []engine.NewEvent{{Name: "late", Payload: large, At: at}}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 * count {
+			c := a.next(t, 2*time.Hour)
+			c.nonce = "n"
+			c.end(t, wire.End{Type: wire.Completed})
+		}
+		if time.Since(at) > time.Second {
+			t.Errorf("the last came %v after its time", time.Since(at))
+		}
+		n.know(t)
+		if err := n.RemoveApp(t.Context(), engine.DefaultEnv, "app"); err == nil {
+			t.Error("an app with schedules was removed")
+		}
+		time.Sleep(2 * time.Minute)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.largest > 16<<20 {
+			t.Errorf("%d MiB were read at once", s.largest>>20)
+		}
+	})
+}

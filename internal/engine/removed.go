@@ -74,19 +74,10 @@ func (s *source) removed() bool { return s.url == "" }
 
 // unscheduled is ErrAppUsed where a schedule that was made at run time starts workflows of an app.
 func (e *Engine) unscheduled(ctx context.Context, app appID) error {
-	q := store.ScheduleQuery{Env: app.env, App: app.name, Limit: duePage}
-	for {
-		page, err := e.store.Schedules(ctx, q)
-		if err != nil {
-			return err
-		}
-		for _, s := range page {
-			if q.After = s.ID; !s.Declared {
-				return fmt.Errorf("%w: the schedule %q, made at run time, starts its workflows: remove such schedules first", ErrAppUsed, s.ID)
-			}
-		}
-		if len(page) < duePage {
+	return e.eachSchedule(ctx, store.ScheduleQuery{Env: app.env, App: app.name}, func(s *store.Schedule) error {
+		if s.Declared {
 			return nil
 		}
-	}
+		return fmt.Errorf("%w: the schedule %q, made at run time, starts its workflows: remove such schedules first", ErrAppUsed, s.ID)
+	})
 }

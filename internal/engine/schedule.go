@@ -38,29 +38,22 @@ func (e *Engine) declaring(record *store.App) (store.Change, error) {
 		return nil, err
 	}
 	var change store.Change
-	after := ""
-	for {
-		page, err := e.store.Schedules(e.ctx, store.ScheduleQuery{Env: record.Env, App: record.Name, After: after, Limit: duePage})
-		if err != nil {
-			return nil, err
+	err = e.eachSchedule(e.ctx, store.ScheduleQuery{Env: record.Env, App: record.Name}, func(standing *store.Schedule) error {
+		want, stays := wanted[standing.ID]
+		delete(wanted, standing.ID)
+		switch {
+		case !standing.Declared || (stays && want.CatchUp == standing.CatchUp):
+		case stays:
+			standing.CatchUp = want.CatchUp
+			standing.Version++
+			change = append(change, store.PutSchedule{Schedule: *standing})
+		default:
+			change = append(change, store.DropSchedule{Env: record.Env, ID: standing.ID})
 		}
-		for _, standing := range page {
-			after = standing.ID
-			want, stays := wanted[standing.ID]
-			delete(wanted, standing.ID)
-			switch {
-			case !standing.Declared || (stays && want.CatchUp == standing.CatchUp):
-			case stays:
-				standing.CatchUp = want.CatchUp
-				standing.Version++
-				change = append(change, store.PutSchedule{Schedule: standing})
-			default:
-				change = append(change, store.DropSchedule{Env: record.Env, ID: standing.ID})
-			}
-		}
-		if len(page) < duePage {
-			break
-		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	for _, id := range slices.Sorted(maps.Keys(wanted)) {
 		_, err := e.Schedule(e.ctx, record.Env, id)

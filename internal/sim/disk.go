@@ -295,8 +295,8 @@ func (d *disk) Schedules(ctx context.Context, q store.ScheduleQuery) ([]store.Sc
 }
 
 // LaterEvents implements store.Reader.
-func (d *disk) LaterEvents(ctx context.Context, now time.Time, limit int) ([]store.LaterEvent, error) {
-	return read(ctx, d, "later events", func() ([]store.LaterEvent, error) { return d.node.world.store.LaterEvents(ctx, now, limit) })
+func (d *disk) LaterEvents(ctx context.Context, q store.LaterQuery) ([]store.LaterEvent, error) {
+	return read(ctx, d, "later events", func() ([]store.LaterEvent, error) { return d.node.world.store.LaterEvents(ctx, q) })
 }
 
 // NextDue implements store.Reader.

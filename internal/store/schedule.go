@@ -32,6 +32,8 @@ type ScheduleQuery struct {
 	DueBy time.Time // only those that are due then and not paused
 	After string    // only ids after this one
 	Limit int
+	// BytesMax bounds the payloads, but for one schedule; zero: no bound.
+	BytesMax int
 }
 
 // PutSchedule writes a schedule. It expects the version before Schedule.Version, or none for version 1, else the change fails with

@@ -52,8 +52,8 @@ type Reader interface {
 	Position(ctx context.Context, cursor string) (int64, error)
 	// Schedules lists schedules in the order of their ids.
 	Schedules(ctx context.Context, q ScheduleQuery) ([]Schedule, error)
-	// LaterEvents lists the events that are due at now, earliest first.
-	LaterEvents(ctx context.Context, now time.Time, limit int) ([]LaterEvent, error)
+	// LaterEvents lists events that are due, earliest first.
+	LaterEvents(ctx context.Context, q LaterQuery) ([]LaterEvent, error)
 	// NextDue is the earliest instant at which a schedule that is not paused or an event is due; zero if none is.
 	NextDue(ctx context.Context) (time.Time, error)
 	// Timers lists runs whose timer is due, earliest first, and of one instant by their ids.
@@ -427,6 +427,13 @@ type LaterEvent struct {
 	Name    string
 	Payload jsontext.Value
 	DueAt   time.Time
+}
+
+// LaterQuery asks for the events that are due at DueBy.
+type LaterQuery struct {
+	DueBy    time.Time
+	Limit    int
+	BytesMax int // of the payloads, but for one event; zero: no bound
 }
 
 // Ready is a queued run that is due.

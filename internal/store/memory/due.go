@@ -57,21 +57,21 @@ func (s *Store) Schedules(_ context.Context, q store.ScheduleQuery) ([]store.Sch
 		}
 	}
 	slices.SortFunc(out, func(a, b store.Schedule) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Env, b.Env)) })
-	return out[:min(q.Limit, len(out))], nil
+	return bounded(out[:min(q.Limit, len(out))], q.BytesMax, func(sc store.Schedule) int { return len(sc.Payload) }), nil
 }
 
 // LaterEvents implements store.Reader.
-func (s *Store) LaterEvents(_ context.Context, now time.Time, limit int) ([]store.LaterEvent, error) {
+func (s *Store) LaterEvents(_ context.Context, q store.LaterQuery) ([]store.LaterEvent, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []store.LaterEvent
 	for _, e := range s.later {
-		if !e.DueAt.After(now) {
+		if !e.DueAt.After(q.DueBy) {
 			out = append(out, e)
 		}
 	}
 	slices.SortFunc(out, func(a, b store.LaterEvent) int { return cmp.Or(a.DueAt.Compare(b.DueAt), cmp.Compare(a.ID, b.ID)) })
-	return out[:min(limit, len(out))], nil
+	return bounded(out[:min(q.Limit, len(out))], q.BytesMax, func(e store.LaterEvent) int { return len(e.Payload) }), nil
 }
 
 // NextDue implements store.Reader.

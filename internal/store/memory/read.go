@@ -179,14 +179,18 @@ func (s *Store) Events(_ context.Context, q store.EventQuery) ([]store.Event, er
 	if !q.Forward {
 		slices.Reverse(out)
 	}
-	out = out[:min(q.Limit, len(out))]
+	return bounded(out[:min(q.Limit, len(out))], q.BytesMax, func(e store.Event) int { return len(e.Payload) }), nil
+}
+
+// bounded is the beginning of a list that weighs bytesMax at most, but for one; zero: no bound.
+func bounded[T any](list []T, bytesMax int, weigh func(T) int) []T {
 	size := 0
-	for i := range out {
-		if size += len(out[i].Payload); i > 0 && q.BytesMax > 0 && size > q.BytesMax {
-			return out[:i], nil
+	for i := range list {
+		if size += weigh(list[i]); i > 0 && bytesMax > 0 && size > bytesMax {
+			return list[:i]
 		}
 	}
-	return out, nil
+	return list
 }
 
 func (s *Store) within(q store.EventQuery, e store.Event) bool {

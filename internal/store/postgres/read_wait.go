@@ -112,7 +112,7 @@ func (s *Store) Position(ctx context.Context, cursor string) (position int64, er
 
 // Schedules implements store.Reader.
 func (s *Store) Schedules(ctx context.Context, q store.ScheduleQuery) ([]store.Schedule, error) {
-	p := (&params{}).text(q.Env).text(q.ID).text(q.App).text(q.After).time(q.DueBy).int(int64(q.Limit))
+	p := (&params{}).text(q.Env).text(q.ID).text(q.App).text(q.After).time(q.DueBy).int(int64(q.Limit)).int(int64(q.BytesMax))
 	return list(ctx, s, sqlSchedules, p, func(r *scanner) store.Schedule {
 		return store.Schedule{
 			Env: r.text(), ID: r.text(), App: r.text(), Workflow: r.text(), Expression: r.text(), Timezone: r.text(), CatchUp: r.text(), Payload: r.blob(),
@@ -122,8 +122,8 @@ func (s *Store) Schedules(ctx context.Context, q store.ScheduleQuery) ([]store.S
 }
 
 // LaterEvents implements store.Reader.
-func (s *Store) LaterEvents(ctx context.Context, now time.Time, limit int) ([]store.LaterEvent, error) {
-	return list(ctx, s, sqlLaterDue, (&params{}).time(now).int(int64(limit)), func(r *scanner) store.LaterEvent {
+func (s *Store) LaterEvents(ctx context.Context, q store.LaterQuery) ([]store.LaterEvent, error) {
+	return list(ctx, s, sqlLaterDue, (&params{}).time(q.DueBy).int(int64(q.Limit)).int(int64(q.BytesMax)), func(r *scanner) store.LaterEvent {
 		return store.LaterEvent{Env: r.text(), ID: r.text(), Name: r.text(), Payload: r.blob(), DueAt: r.time()}
 	})
 }

@@ -221,10 +221,18 @@ const (
 			AND (expires_at = 0 OR expires_at > $6::bigint)
 		UNION ALL SELECT ` + keyColumns + ` FROM keys WHERE env=$1::bytea AND kind=$2::text AND scope=$3::bytea AND key >= $4::bytea AND key < $5::bytea
 			AND (expires_at = 0 OR expires_at > $6::bigint) AND differs AND key <> $7::bytea ORDER BY key`
-	sqlSchedules = `SELECT ` + scheduleColumns + ` FROM schedules WHERE ($1::bytea = '' OR env=$1::bytea) AND ($2::bytea = '' OR id=$2::bytea) AND ($3::bytea = '' OR app=$3::bytea)
-		AND id > $4::bytea AND ($5::bigint = 0 OR (next_at > 0 AND NOT paused AND next_at <= $5::bigint)) ORDER BY id, env LIMIT $6::bigint`
-	sqlLaterDue = `SELECT env, id, name, payload, due_at FROM later_events WHERE due_at <= $1::bigint ORDER BY due_at, id LIMIT $2::bigint`
-	sqlNextDue  = `SELECT coalesce(min(at), 0) FROM (SELECT min(next_at) AS at FROM schedules WHERE next_at > 0 AND NOT paused UNION ALL SELECT min(due_at) FROM later_events) AS due`
+	sqlSchedules = `SELECT ` + scheduleColumns + ` FROM (
+			SELECT *, row_number() OVER in_order AS place, sum(coalesce(octet_length(payload), 0)) OVER in_order AS total FROM (
+				SELECT ` + scheduleColumns + ` FROM schedules WHERE ($1::bytea = '' OR env=$1::bytea) AND ($2::bytea = '' OR id=$2::bytea) AND ($3::bytea = '' OR app=$3::bytea)
+				AND id > $4::bytea AND ($5::bigint = 0 OR (next_at > 0 AND NOT paused AND next_at <= $5::bigint)) ORDER BY id, env LIMIT $6::bigint) AS page
+			WINDOW in_order AS (ORDER BY id, env)) AS sized
+		WHERE place = 1 OR $7::bigint = 0 OR total <= $7::bigint ORDER BY id, env`
+	sqlLaterDue = `SELECT env, id, name, payload, due_at FROM (
+			SELECT *, row_number() OVER in_order AS place, sum(coalesce(octet_length(payload), 0)) OVER in_order AS total FROM (
+				SELECT * FROM later_events WHERE due_at <= $1::bigint ORDER BY due_at, id LIMIT $2::bigint) AS page
+			WINDOW in_order AS (ORDER BY due_at, id, env, name)) AS sized
+		WHERE place = 1 OR $3::bigint = 0 OR total <= $3::bigint ORDER BY place`
+	sqlNextDue = `SELECT coalesce(min(at), 0) FROM (SELECT min(next_at) AS at FROM schedules WHERE next_at > 0 AND NOT paused UNION ALL SELECT min(due_at) FROM later_events) AS due`
 )
 
 // Apps and deliveries.

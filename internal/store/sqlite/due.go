@@ -80,27 +80,37 @@ func (s *Store) Schedules(ctx context.Context, q store.ScheduleQuery) ([]store.S
 	}
 	var out []store.Schedule
 	err := s.read(ctx, func(conn *sqlite.Conn) error {
+		size := 0
 		return query(conn, statement, bind, func(r *scanner) error {
-			out = append(out, store.Schedule{
+			sc := store.Schedule{
 				Env: r.text(), ID: r.text(), App: r.text(), Workflow: r.text(), Expression: r.text(), Timezone: r.text(), CatchUp: r.text(), Payload: r.blob(),
 				Declared: r.bool(), Paused: r.bool(), Version: r.int(), Cursor: r.time(), NextAt: r.time(), CreatedAt: r.time(),
-			})
+			}
+			if size += len(sc.Payload); len(out) > 0 && q.BytesMax > 0 && size > q.BytesMax {
+				return errFull
+			}
+			out = append(out, sc)
 			return nil
 		})
 	})
-	return out, err
+	return out, unlessFull(err)
 }
 
 // LaterEvents implements store.Reader.
-func (s *Store) LaterEvents(ctx context.Context, now time.Time, limit int) ([]store.LaterEvent, error) {
+func (s *Store) LaterEvents(ctx context.Context, q store.LaterQuery) ([]store.LaterEvent, error) {
 	var out []store.LaterEvent
 	err := s.read(ctx, func(conn *sqlite.Conn) error {
-		return query(conn, sqlLaterDue, func(b *binder) { b.time(now); b.int(int64(limit)) }, func(r *scanner) error {
-			out = append(out, store.LaterEvent{Env: r.text(), ID: r.text(), Name: r.text(), Payload: r.blob(), DueAt: r.time()})
+		size := 0
+		return query(conn, sqlLaterDue, func(b *binder) { b.time(q.DueBy); b.int(int64(q.Limit)) }, func(r *scanner) error {
+			e := store.LaterEvent{Env: r.text(), ID: r.text(), Name: r.text(), Payload: r.blob(), DueAt: r.time()}
+			if size += len(e.Payload); len(out) > 0 && q.BytesMax > 0 && size > q.BytesMax {
+				return errFull
+			}
+			out = append(out, e)
 			return nil
 		})
 	})
-	return out, err
+	return out, unlessFull(err)
 }
 
 // NextDue implements store.Reader.

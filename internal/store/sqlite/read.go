@@ -173,14 +173,18 @@ func readEntries(conn *sqlite.Conn, seq, restart int64, q store.EntryQuery) ([]s
 		out = append(out, e)
 		return nil
 	})
-	if errors.Is(err, errFull) {
-		err = nil
-	}
-	return out, err
+	return out, unlessFull(err)
 }
 
 // errFull stops reading rows: the page is full.
 var errFull = errors.New("the page is full")
+
+func unlessFull(err error) error {
+	if errors.Is(err, errFull) {
+		return nil
+	}
+	return err
+}
 
 func scanEntry(r *scanner) store.Entry {
 	return store.Entry{Entry: r.int(), Step: workflow.Step{
@@ -327,10 +331,7 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) ([]store.Event, 
 			b.int(int64(q.Limit))
 		}, take)
 	})
-	if errors.Is(err, errFull) {
-		err = nil
-	}
-	return out, err
+	return out, unlessFull(err)
 }
 
 func scanKey(r *scanner) store.Key {

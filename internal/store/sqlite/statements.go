@@ -211,13 +211,17 @@ const (
 	sqlPutSchedule     = `INSERT OR REPLACE INTO schedules (` + scheduleColumns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 	sqlCheckedSchedule = `SELECT version, created_at FROM schedules WHERE env=? AND id=?`
 	sqlDropSchedule    = `DELETE FROM schedules WHERE env=? AND id=?`
-	sqlSchedules       = `SELECT ` + scheduleColumns + ` FROM schedules WHERE (+?1='' OR env=+?1) AND (+?2='' OR id=+?2) AND (+?3='' OR app=+?3) AND id > +?4 ORDER BY id, env LIMIT +?5`
-	sqlSchedulesDue    = `SELECT ` + scheduleColumns + ` FROM schedules WHERE next_at > 0 AND paused = 0 AND next_at <= +? ORDER BY id, env LIMIT +?`
-	sqlPutLater        = `INSERT OR IGNORE INTO later_events (env, name, id, payload, due_at) VALUES (?,?,?,?,?)`
-	sqlSelectLater     = `SELECT 1 FROM later_events WHERE env=? AND name=? AND id=?`
-	sqlDropLater       = `DELETE FROM later_events WHERE env=? AND name=? AND id=?`
-	sqlLaterDue        = `SELECT env, id, name, payload, due_at FROM later_events WHERE due_at <= +? ORDER BY due_at, id LIMIT +?`
-	sqlNextDue         = `SELECT coalesce(min(at), 0) FROM (SELECT min(next_at) AS at FROM schedules WHERE next_at > 0 AND paused = 0 UNION ALL SELECT min(due_at) FROM later_events)`
+	// What is sorted has no payloads: these are read one after the other, until there are enough.
+	sqlSchedules = `SELECT ` + scheduleColumns + ` FROM (SELECT env AS its_env, id AS its_id FROM schedules
+		WHERE (+?1='' OR env=+?1) AND (+?2='' OR id=+?2) AND (+?3='' OR app=+?3) AND id > +?4 ORDER BY id, env LIMIT +?5) CROSS JOIN schedules ON env=its_env AND id=its_id`
+	sqlSchedulesDue = `SELECT ` + scheduleColumns + ` FROM (SELECT env AS its_env, id AS its_id FROM schedules
+		WHERE next_at > 0 AND paused = 0 AND next_at <= +? ORDER BY id, env LIMIT +?) CROSS JOIN schedules ON env=its_env AND id=its_id`
+	sqlPutLater    = `INSERT OR IGNORE INTO later_events (env, name, id, payload, due_at) VALUES (?,?,?,?,?)`
+	sqlSelectLater = `SELECT 1 FROM later_events WHERE env=? AND name=? AND id=?`
+	sqlDropLater   = `DELETE FROM later_events WHERE env=? AND name=? AND id=?`
+	sqlLaterDue    = `SELECT env, id, name, payload, due_at FROM (SELECT env AS its_env, name AS its_name, id AS its_id FROM later_events
+		WHERE due_at <= +? ORDER BY due_at, id LIMIT +?) CROSS JOIN later_events ON env=its_env AND name=its_name AND id=its_id`
+	sqlNextDue = `SELECT coalesce(min(at), 0) FROM (SELECT min(next_at) AS at FROM schedules WHERE next_at > 0 AND paused = 0 UNION ALL SELECT min(due_at) FROM later_events)`
 )
 
 // Apps.

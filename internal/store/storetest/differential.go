@@ -540,7 +540,7 @@ func (c *Contents) dumpWaits(s store.Reader, check func(error)) {
 	check(err)
 	c.Due, err = s.Schedules(ctx, store.ScheduleQuery{DueBy: T0.Add(1000 * time.Hour), Limit: 100})
 	check(err)
-	c.Later, err = s.LaterEvents(ctx, T0.Add(1000*time.Hour), 100)
+	c.Later, err = s.LaterEvents(ctx, store.LaterQuery{DueBy: T0.Add(1000 * time.Hour), Limit: 100})
 	check(err)
 	c.NextDue, err = s.NextDue(ctx)
 	check(err)

@@ -67,6 +67,7 @@ func Run(t *testing.T, open Open) {
 		{"events come in pages of so many bytes", eventsComeInPages},
 		{"a replay takes over callbacks of what it keeps (K5)", callbacksPassToReplays},
 		{"schedules and later events come when they are due (D2)", schedulesAndLaterEventsAreDue},
+		{"of what is due as much is read as is asked for", whatIsDueIsReadByItsWeight},
 		{"a cursor never goes back", cursorsNeverGoBack},
 		{"a cursor has one owner (E1)", cursorsHaveOneOwner},
 		{"nodes are kept until they are dropped", nodesAreKept},

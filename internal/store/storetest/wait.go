@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -352,7 +353,7 @@ func schedulesAndLaterEventsAreDue(t *testing.T, s store.Store) {
 		t.Fatal(err)
 	}
 	equal(t, next, T0.Add(time.Second))
-	events, err := s.LaterEvents(ctx, T0.Add(time.Second), 10)
+	events, err := s.LaterEvents(ctx, store.LaterQuery{DueBy: T0.Add(time.Second), Limit: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -379,6 +380,41 @@ func schedulesAndLaterEventsAreDue(t *testing.T, s store.Store) {
 	equal(t, due(T0.Add(time.Minute)), 1)
 	anew.Version = 2
 	must(t, s, store.PutSchedule{Schedule: anew})
+}
+
+// As many as weigh no more than is asked for, but for one; they come in their order.
+func whatIsDueIsReadByItsWeight(t *testing.T, s store.Store) {
+	ctx := context.Background()
+	for i, id := range []string{"c", "a", "b"} {
+		payload := jsontext.Value(`"` + strings.Repeat(id, 8) + `"`)
+		must(t, s, store.PutSchedule{Schedule: store.Schedule{
+			Env: "default", ID: id, App: "shop", Workflow: "w", Expression: "* * * * *", Payload: payload, Version: 1, Cursor: T0, NextAt: T0.Add(time.Duration(i) * time.Second), CreatedAt: T0,
+		}})
+		must(t, s, store.PutLater{Event: store.LaterEvent{Env: "default", ID: id, Name: "paid", Payload: payload, DueAt: T0}})
+	}
+	for bytesMax, want := range map[int]string{0: "a b c", 30: "a b c", 29: "a b", 20: "a b", 19: "a", 1: "a"} {
+		for what, q := range map[string]store.ScheduleQuery{"all": {}, "due": {DueBy: T0.Add(time.Minute)}} {
+			q.Limit, q.BytesMax = 10, bytesMax
+			schedules, err := s.Schedules(ctx, q)
+			if err != nil {
+				t.Fatal(what, err)
+			}
+			var ids []string
+			for _, sc := range schedules {
+				ids = append(ids, sc.ID)
+			}
+			equal(t, strings.Join(ids, " "), want)
+		}
+		events, err := s.LaterEvents(ctx, store.LaterQuery{DueBy: T0, Limit: 10, BytesMax: bytesMax})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ids []string
+		for _, e := range events {
+			ids = append(ids, e.ID)
+		}
+		equal(t, strings.Join(ids, " "), want)
+	}
 }
 
 // W5: a run that waits for nothing that can come is found by one query; one that waits for an event is not.
