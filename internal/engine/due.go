@@ -31,6 +31,9 @@ const (
 // runDue starts the runs of schedules' ticks, and emits the events whose time has come. Which of several nodes does it is decided by the
 // store: a schedule's version, a kept event's row (D2).
 func (e *Engine) runDue() {
+	if err := e.reviewSchedules(); err != nil && e.ctx.Err() == nil {
+		e.log.Error("reading schedules; the next sweep does it again", "error", err)
+	}
 	for e.ctx.Err() == nil {
 		wait := e.net(dueNet)
 		if e.peers.leads() {
@@ -59,13 +62,29 @@ func (e *Engine) runDue() {
 // aheadMax is how far a schedule's cursor may be ahead of the clock before that is said: a clock may be set back by so much.
 const aheadMax = time.Minute
 
-// reportAhead says which schedules stand still because their last tick is ahead of the clock: it was wrong then, or is now (D2).
-func (e *Engine) reportAhead() error {
+// reviewSchedules says which schedules stand still because their last tick is ahead of the clock: it was wrong then, or is now (D2). And it brings
+// forward the next tick of those that have one sooner than was reckoned, with the time zone data of that time.
+func (e *Engine) reviewSchedules() error {
 	return e.eachSchedule(e.ctx, store.ScheduleQuery{}, func(s *store.Schedule) error {
-		if ahead := s.Cursor.Sub(e.now()); ahead > aheadMax && !s.Paused {
+		if s.Paused {
+			return nil // it is reckoned anew when it goes on
+		}
+		if ahead := s.Cursor.Sub(e.now()); ahead > aheadMax {
 			e.log.Warn("a schedule's last tick is ahead of the clock: it starts nothing until then. Was the clock set back?", "schedule", s.ID, "workflow", s.Workflow, "ahead", ahead)
 		}
-		return nil
+		parsed, _ := schedule.Parse(s.Expression, s.Timezone) // one that can't be read has no ticks: the look at it says so
+		next, ok := parsed.Next(s.Cursor)
+		if !ok || !next.Before(s.NextAt) {
+			return nil
+		}
+		s.NextAt = next
+		s.Version++
+		_, err := e.committer.commit(store.Change{store.PutSchedule{Schedule: *s}})
+		if errors.Is(err, store.ErrStale) {
+			return nil // it was reckoned meanwhile
+		}
+		e.dueHint.wake()
+		return err
 	})
 }
 

@@ -69,7 +69,7 @@ func (e *Engine) runSweep() {
 		} else if len(stranded) > 0 {
 			e.log.Error("W5 is broken: nothing will happen to these runs; cancel or replay them, and report this as a fault of the server", "runs", stranded)
 		}
-		if err := e.reportAhead(); err != nil {
+		if err := e.reviewSchedules(); err != nil {
 			e.log.Error("reading schedules", "error", err)
 		}
 		if err := e.sweepEvents(); err != nil {

@@ -198,3 +198,40 @@ func TestManyEventsThatAreDueAtOnceShareCommits(t *testing.T) {
 		}
 	})
 }
+
+// D2: time zone data changes, with a new server or under one that runs, and with it when a schedule ticks next. The tick that had been reckoned before
+// would come an hour late, and a schedule that catches nothing up would miss it: of a yearly one that is a year.
+func TestAScheduleTicksByTheTimeZoneDataThatThereIs(t *testing.T) {
+	for _, c := range []struct {
+		when    string
+		changes time.Duration // after the server's start
+	}{{"before the start", 0}, {"under a server", 15 * time.Minute}} {
+		t.Run(c.when, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				a := newApp(wire.Workflow{Name: "w"})
+				s := memory.New()
+				began := time.Now().UTC()
+				change := func() {
+					_, err := s.Commit(t.Context(), []store.Change{{store.PutSchedule{Schedule: store.Schedule{
+						Env: engine.DefaultEnv, ID: "s_1", App: "app", Workflow: "w", Expression: "0 0 2 1 *", Timezone: "Europe/Berlin", Version: 1,
+						Cursor: began, NextAt: time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC), CreatedAt: began, // as if Berlin went by UTC
+					}}}})
+					if err != nil {
+						t.Error(err)
+					}
+				}
+				if c.changes == 0 {
+					change()
+				}
+				n := startNode(t, s, a, engine.Options{})
+				n.know(t)
+				if c.changes > 0 {
+					time.Sleep(c.changes)
+					change()
+				}
+				a.next(t, 48*time.Hour)
+				want(t, "its time", time.Now().UTC().Truncate(time.Minute), time.Date(2000, 1, 1, 23, 0, 0, 0, time.UTC))
+			})
+		})
+	}
+}
