@@ -21,6 +21,7 @@ type figure struct {
 	done     int
 	took     time.Duration
 	times    []time.Duration // of each piece of work, sorted
+	steps    []time.Duration // of each step, as the app sees it, sorted
 	server   time.Duration   // processor time
 	app      time.Duration
 	commits  int
@@ -30,8 +31,14 @@ type figure struct {
 
 func (f figure) rate() float64 { return float64(f.done) / f.took.Seconds() }
 
-func (f figure) quantile(q float64) time.Duration {
-	return f.times[min(int(q*float64(len(f.times))), len(f.times)-1)]
+func (f figure) quantile(q float64) time.Duration { return quantile(f.times, q) }
+
+// quantile is that of sorted times; zero where there are none.
+func quantile(times []time.Duration, q float64) time.Duration {
+	if len(times) == 0 {
+		return 0
+	}
+	return times[min(int(q*float64(len(times))), len(times)-1)]
 }
 
 // hammer does work in so many loops at once for a while.
@@ -189,9 +196,16 @@ func measureFlight(binary, dir string, app *part, n int, d time.Duration) (figur
 	if err := ready(url); err != nil {
 		return figure{}, fmt.Errorf("%w: see %s", err, server.log)
 	}
+	if _, err := app.measured("steps"); err != nil { // those of the run that is not counted
+		return figure{}, err
+	}
 	cpuServer, cpuApp := server.cpu(), app.cpu()
 	f := hammer(n, d, func() error { return oneRun(url) })
 	f.server, f.app = server.cpu()-cpuServer, app.cpu()-cpuApp
+	if f.steps, err = app.measured("steps"); err != nil {
+		return figure{}, err
+	}
+	slices.Sort(f.steps)
 	server.stop()
 	f.commits, f.rows = committed(server.output())
 	return f, nil

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -28,20 +29,46 @@ const (
 func serveApp(address string) error {
 	app := nelkap.New(nelkap.Options{App: "bench"})
 	result := strings.Repeat("x", resultBytes-2) // and two quotes
+	steps, late := &durations{}, &durations{}
 	nelkap.NewWorkflow(app, "ten steps", nelkap.NoResult(func(ctx context.Context, _ nelkap.None) error {
 		for range stepsPerRun {
+			began := time.Now()
 			if _, err := step.Run(ctx, "step", func(context.Context) (string, error) { return result, nil }); err != nil {
 				return err
 			}
+			steps.add(time.Since(began))
 		}
 		return nil
 	}))
-	late := &lateness{}
-	late.declare(app)
+	declareSleeper(app, late)
 	mux := http.NewServeMux()
 	mux.Handle("/", app)
-	mux.Handle("GET /late", late)
+	mux.Handle("POST /steps", steps)
+	mux.Handle("POST /late", late)
 	return serve(address, mux)
+}
+
+// durations are what the app measured itself.
+type durations struct {
+	mu   sync.Mutex
+	list []time.Duration
+}
+
+func (d *durations) add(one time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.list = append(d.list, one)
+}
+
+// ServeHTTP gives what was measured since it was asked last.
+func (d *durations) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	d.mu.Lock()
+	list := d.list
+	d.list = nil
+	d.mu.Unlock()
+	if err := json.NewEncoder(w).Encode(list); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
 }
 
 // serveEcho is the yardstick: it decodes a JSON body and writes it back.
@@ -111,6 +138,11 @@ func (p *part) stop() {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err == nil {
 		p.cmd.Wait() //nolint:errcheck // how it ends says nothing: it was told to
 	}
+}
+
+// measured is what an app measured since it was asked last.
+func (p *part) measured(what string) (list []time.Duration, err error) {
+	return list, post("http://"+p.address+"/"+what, "", &list)
 }
 
 // output is what the process wrote.

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,32 +34,15 @@ type sleepers struct {
 	late                  []time.Duration
 }
 
-// lateness is kept by the app: how long after its time each run woke.
-type lateness struct {
-	mu   sync.Mutex
-	late []time.Duration
-}
-
-// declare adds the workflow of the sleepers to the app.
-func (l *lateness) declare(app *nelkap.App) {
+// declareSleeper adds the workflow of the sleepers to the app, which keeps how long after its time each run woke.
+func declareSleeper(app *nelkap.App, late *durations) {
 	nelkap.NewWorkflow(app, "sleeper", nelkap.NoResult(func(ctx context.Context, due time.Time) error {
 		if err := step.SleepUntil(ctx, "nap", due); err != nil {
 			return err
 		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.late = append(l.late, time.Since(due))
+		late.add(time.Since(due))
 		return nil
 	}))
-}
-
-// ServeHTTP tells what was kept.
-func (l *lateness) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := json.NewEncoder(w).Encode(l.late); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-	}
 }
 
 // measureSleepers starts so many runs that sleep, and waits until the last has woken.
@@ -110,14 +91,11 @@ func measureSleepers(binary, dir string, n int) (s sleepers, err error) {
 			return s, fmt.Errorf("%d of %d runs have woken a minute after the last was due", len(s.late), n)
 		}
 		<-time.After(time.Second)
-		r, err := client.Get("http://" + appAddress + "/late")
+		late, err := app.measured("late")
 		if err != nil {
 			return s, err
 		}
-		s.late = nil
-		if err := read(r, &s.late); err != nil {
-			return s, err
-		}
+		s.late = append(s.late, late...)
 	}
 	s.toWake = server.cpu() - before
 	slices.Sort(s.late)
@@ -175,7 +153,7 @@ func size(dir string) (bytes int64) {
 }
 
 func (s sleepers) report() {
-	q := func(q float64) time.Duration { return s.late[min(int(q*float64(len(s.late))), len(s.late)-1)] }
+	q := func(q float64) time.Duration { return quantile(s.late, q) }
 	n := time.Duration(s.runs)
 	mib := func(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 	fmt.Printf("\n%d runs asleep: started in %s, %s of server CPU each; memory %.0f MiB idle, %.0f MiB with all asleep; %d bytes on disk each\n",
